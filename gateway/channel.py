@@ -1,0 +1,77 @@
+"""What the core asks of a messaging platform."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from gateway.types import Address, Outgoing, Receipt, Stimulus
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a platform's stream was read, stored in the transaction that stores what was read."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """Something that could not be read: kept for a person to look at, never asked for again."""
+
+    key: str
+    channel: str
+    body: str
+    problem: str
+
+
+Accept: TypeAlias = Callable[..., Awaitable[None]]
+"""`await accept(stimuli, cursor=None, poison=())`.
+
+Returns after everything is committed, in one transaction; raises `StoreError` with nothing stored.
+Known keys are ignored, so a stimulus may be handed over again.
+"""
+
+
+class Channel(Protocol):
+    """One account on one platform."""
+
+    @property
+    def name(self) -> str:
+        """Return the first part of this channel's addresses."""
+        ...
+
+    async def listen(self, accept: Accept) -> None:
+        """Hand over every stimulus until cancelled.
+
+        Confirms a stimulus to the platform only after `accept` returned. May raise anything to be
+        started again after a pause, or `ChannelStopped` to stay down.
+        """
+        ...
+
+    async def send(self, message: Outgoing) -> Receipt:
+        """Deliver one piece.
+
+        Raises: DeliveryRetry (surely not sent), DeliveryUnsure (may have arrived), DeliveryError.
+        """
+        ...
+
+    def pieces(self, text: str) -> Sequence[str]:
+        """Cut a reply into what one message can hold; pure, the same text gives the same pieces."""
+        ...
+
+    def status(self) -> dict[str, str | int | float | None]:
+        """Return facts for `/status` and the health page; no secrets."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+Cursors: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""`await cursor(name)`: the stored value of a cursor, None if there is none."""
+
+__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Poison"]

@@ -1,0 +1,190 @@
+"""Words shared by every module. Imports nothing of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Any, TypeAlias
+
+Json: TypeAlias = Any
+"""A value that `json.loads` can return."""
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class Kind(StrEnum):
+    """What woke a conversation."""
+
+    MESSAGE = "message"
+    HEARTBEAT = "heartbeat"
+    CRON = "cron"
+    SUBAGENT = "subagent"
+    APPROVAL = "approval"
+
+
+class Chat(StrEnum):
+    """Who can read a conversation: one person, or several."""
+
+    DIRECT = "direct"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a stimulus came from and where a reply goes.
+
+    `channel` and `chat` hold no colon; `thread` may.
+    """
+
+    channel: str
+    chat: str
+    thread: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return the unique name of the conversation, e.g. `telegram:42:`."""
+        return f"{self.channel}:{self.chat}:{self.thread}"
+
+    @classmethod
+    def parse(cls, key: str) -> Address:
+        """Read what `key` wrote."""
+        channel, chat, thread = key.split(":", 2)
+        return cls(channel, chat, thread)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A person (or bot) as the platform names them; `id` is stable, `name` is only for show."""
+
+    id: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stimulus:
+    """One incoming thing, read once at the edge.
+
+    `key` is the platform's event id and `message_key` its message id: the same message may arrive
+    as two events, and event ids may restart. Both are unique in the store (reliability 3.3).
+    `at` is UNIX seconds.
+    """
+
+    key: str
+    address: Address
+    sender: Sender
+    text: str
+    at: float
+    kind: Kind = Kind.MESSAGE
+    chat: Chat = Chat.DIRECT
+    message_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call of the model.
+
+    `problem` says why `args` could not be read (they are empty then); such a call never runs.
+    `extra` is what the provider wants to see again with this call (a Gemini thought signature).
+    """
+
+    id: str
+    name: str
+    args: JsonObject = field(default_factory=dict)
+    problem: str | None = None
+    extra: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UserEntry:
+    """What a person, a schedule or a sub-agent said; `at` is UNIX seconds."""
+
+    text: str
+    sender: Sender
+    kind: Kind
+    at: float
+    chat: Chat = Chat.DIRECT
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantEntry:
+    """A reply of the model: text, tool calls, or both.
+
+    `state` is opaque to us and is replayed only to the `model` that wrote it (models 2.3).
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    model: str = ""
+    state: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEntry:
+    """The one result of one tool call."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NoteEntry:
+    """A summary that stands for everything before it."""
+
+    text: str
+
+
+Entry: TypeAlias = UserEntry | AssistantEntry | ToolEntry | NoteEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call. `input` counts everything sent, `cached` is the part of it read from a cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+
+
+class OnUnknown(StrEnum):
+    """What to do with a message whose delivery can't be known (reliability 3.1)."""
+
+    RESEND = "resend"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message for a person. `key` is unique: the same key is never queued twice."""
+
+    key: str
+    address: Address
+    text: str
+    on_unknown: OnUnknown = OnUnknown.RESEND
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the platform calls the delivered message."""
+
+    message_id: str
+
+
+class Replay(Enum):
+    """Whether a tool call may run again after a crash."""
+
+    SAFE = "safe"
+    ONCE = "once"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model sees it; `parameters` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Json]
