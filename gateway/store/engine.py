@@ -1,0 +1,374 @@
+"""Databases: where transactions run. A transaction is a plain function of a Connection (decisions 2)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.url import URL
+
+from gateway.clock import Clock
+from gateway.errors import ConfigError, StoreError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[Connection], T]
+
+BATCH = 256
+"""Transactions that may share one commit."""
+
+
+class Database(Protocol):
+    """Runs transactions. `exclusive`: no other process writes here, so leases of the dead are free at once."""
+
+    @property
+    def exclusive(self) -> bool: ...
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        """Run `work` in a transaction of its own and commit it.
+
+        `durable` False: a power loss (not a crash) may undo the commit; for what is only paid again then.
+
+        Raises: StoreError (nothing was stored), and whatever `work` raises (rolled back).
+        """
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a snapshot, beside the writer. Raises: StoreError."""
+        ...
+
+    def now(self) -> float:
+        """Return the time that leases are measured in."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Item(Generic[T]):
+    work: Work[T]
+    durable: bool
+    future: asyncio.Future[T]
+
+
+def _pragmas(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # SQLAlchemy's begin event decides how a transaction starts
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+class SqliteDatabase:
+    """One writer thread with the only writing connection; what waits together shares one commit.
+
+    A second gateway on the same file is refused by a lock beside it. Only `open_sqlite` makes one.
+    """
+
+    exclusive = True
+
+    def __init__(self, url: URL, clock: Clock, lock: int) -> None:
+        self._url = url
+        self._clock = clock
+        self._lock = lock
+        self._engine: Engine = sa.create_engine(url.set(drivername="sqlite"), poolclass=sa.StaticPool)
+        event.listen(self._engine, "connect", _pragmas)
+        event.listen(self._engine, "begin", _begin_immediate)
+        self._queue: queue.SimpleQueue[_Item[Any] | None] = queue.SimpleQueue()
+        self._reader: AsyncEngine | None = None
+        self._relaxed = False
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def path(self) -> Path:
+        """Return the file."""
+        return Path(self._url.database or "")
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        item = _Item(work, durable, asyncio.get_running_loop().create_future())
+        self._queue.put(item)
+        # A transaction that was handed over will run: a caller that is cancelled must not be told otherwise.
+        return await asyncio.shield(item.future)
+
+    async def read(self, work: Work[T]) -> T:
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that no turn needs
+
+        if self._reader is None:
+            self._reader = create_async_engine(
+                self._url.set(
+                    drivername="sqlite+aiosqlite",
+                    database=f"file:{quote(self._url.database or '')}",
+                    query={"mode": "ro", "uri": "true"},
+                )
+            )
+        return await _read(self._reader, work)
+
+    async def close(self) -> None:
+        """Finish what was handed over, then let go of the file."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join)
+        if self._reader is not None:
+            await self._reader.dispose()
+        self._engine.dispose()
+        os.close(self._lock)
+
+    def _run(self) -> None:
+        with self._engine.connect() as connection:
+            while (item := self._queue.get()) is not None:
+                batch = [item]
+                ended = False
+                while len(batch) < BATCH and not self._queue.empty():
+                    more = self._queue.get()
+                    if more is None:
+                        ended = True
+                        break
+                    batch.append(more)
+                self._commit(connection, batch)
+                if ended:
+                    return
+
+    def _commit(self, connection: Connection, batch: list[_Item[Any]]) -> None:
+        """Run each piece of work in a savepoint, commit once, then tell the callers."""
+        outcomes: list[tuple[_Item[Any], Any, BaseException | None]] = []
+        try:
+            self._sync(connection, relaxed=not any(item.durable for item in batch))
+            connection.begin()
+            outcomes = [(item, *_attempt(connection, item.work, alone=len(batch) == 1)) for item in batch]
+            transaction = connection.get_transaction()
+            if transaction is not None and transaction.is_active:
+                transaction.commit()
+        except (sa.exc.DBAPIError, OSError) as error:
+            # SQLite has often rolled back by itself when the disk is full; then this does nothing.
+            connection.rollback()
+            failure = StoreError(f"the database could not store it: {_reason(error)}")
+            failure.__cause__ = error
+            outcomes = [(item, None, failure) for item in batch]
+        _tell(outcomes)
+
+    def _sync(self, connection: Connection, *, relaxed: bool) -> None:
+        if relaxed is not self._relaxed:
+            raw = connection.connection.cursor()
+            raw.execute(f"PRAGMA synchronous={'NORMAL' if relaxed else 'FULL'}")
+            raw.close()
+            self._relaxed = relaxed
+
+
+def _attempt(connection: Connection, work: Work[Any], *, alone: bool) -> tuple[Any, BaseException | None]:
+    """Run one piece of work so that its failure undoes only itself."""
+    savepoint = None if alone else connection.begin_nested()
+    try:
+        result = work(connection)
+    except BaseException as error:
+        if _is_outage(error):
+            raise
+        _undo(connection, savepoint)
+        return None, error
+    if savepoint is not None:
+        savepoint.commit()
+    return result, None
+
+
+def _is_outage(error: BaseException) -> bool:
+    """Return whether the database is at fault, and not the statement: only then a repeat makes sense."""
+    ours = sa.exc.IntegrityError | sa.exc.ProgrammingError | sa.exc.DataError
+    return isinstance(error, OSError) or (isinstance(error, sa.exc.DBAPIError) and not isinstance(error, ours))
+
+
+def _undo(connection: Connection, savepoint: sa.engine.NestedTransaction | None) -> None:
+    if savepoint is not None:
+        savepoint.rollback()
+    else:
+        connection.rollback()
+
+
+def _tell(outcomes: list[tuple[_Item[Any], Any, BaseException | None]]) -> None:
+    """Resolve the futures, with one wake-up of each event loop."""
+    loops = {id(loop): loop for loop in (item.future.get_loop() for item, _, _ in outcomes)}
+    for loop in loops.values():
+        mine = [outcome for outcome in outcomes if outcome[0].future.get_loop() is loop]
+        try:
+            loop.call_soon_threadsafe(_resolve, mine)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            log.debug("store.unheard")
+
+
+def _resolve(outcomes: list[tuple[_Item[Any], Any, BaseException | None]]) -> None:
+    for item, result, error in outcomes:
+        if item.future.done():
+            continue
+        if error is None:
+            item.future.set_result(result)
+        else:
+            item.future.set_exception(error)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the driver's own words, without the statement and its values."""
+    origin = getattr(error, "orig", None) or error
+    return str(origin).splitlines()[0] if str(origin) else type(origin).__name__
+
+
+async def _read(engine: AsyncEngine, work: Work[T]) -> T:
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(work)
+    except (sa.exc.DBAPIError, OSError) as error:
+        if not _is_outage(error):
+            raise
+        raise StoreError(f"the database could not be read: {_reason(error)}") from error
+
+
+class PostgresDatabase:
+    """The same functions on asyncpg; the server's clock decides about leases. Only `open_postgres` makes one."""
+
+    exclusive = False
+
+    def __init__(self, engine: AsyncEngine, clock: Clock, offset: float) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._offset = offset
+        self._writing: set[asyncio.Future[Any]] = set()
+
+    def now(self) -> float:
+        return self._clock.now() + self._offset
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        def run(connection: Connection) -> T:
+            if not durable:
+                connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+            return work(connection)
+
+        # Like the writer thread: a transaction that began is finished even if its caller is cancelled.
+        task = asyncio.ensure_future(self._write(run))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        return await asyncio.shield(task)
+
+    async def _write(self, work: Work[T]) -> T:
+        try:
+            async with self._engine.begin() as connection:
+                return await connection.run_sync(work)
+        except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
+            if not _is_outage(error):
+                raise
+            raise StoreError(f"the database could not store it: {_reason(error)}") from error
+
+    async def read(self, work: Work[T]) -> T:
+        return await _read(self._engine, work)
+
+    async def close(self) -> None:
+        """Finish what was begun, then hang up."""
+        await asyncio.gather(*self._writing, return_exceptions=True)
+        await self._engine.dispose()
+
+
+def _hold(path: Path) -> int:
+    """Take the lock beside the file; return its descriptor.
+
+    Raises: ConfigError if another gateway has it or the folder can't be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"the database folder {path.parent} can't be written ({error.strerror}); "
+            "make it writable, or set [store] url to another place"
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise ConfigError(
+            f"another gateway is running on {path}; stop it, or set [store] url to another file"
+        ) from error
+    return lock
+
+
+def open_sqlite(url: URL, clock: Clock) -> SqliteDatabase:
+    """Open the file that the URL names, alone.
+
+    Raises: ConfigError.
+    """
+    if not url.database or url.database == ":memory:":
+        raise ConfigError("[store] url must name a file, e.g. sqlite+aiosqlite:////home/me/crayfish.db")
+    path = Path(url.database)
+    lock = _hold(path)
+    try:
+        path.touch(mode=0o600, exist_ok=True)
+        database = SqliteDatabase(url, clock, lock)
+    except OSError as error:
+        os.close(lock)
+        raise ConfigError(f"the database {path} can't be opened: {error.strerror}") from error
+    return database
+
+
+async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
+    """Connect once, to learn that it works and what time it is there.
+
+    Raises: ConfigError.
+    """
+    try:
+        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that SQLite users save
+
+        engine = create_async_engine(url, pool_size=8, pool_pre_ping=True)
+        async with asyncio.timeout(10), engine.connect() as connection:
+            there = float(
+                (
+                    await connection.execute(sa.text("select extract(epoch from clock_timestamp())"))
+                ).scalar_one()
+            )
+    except ImportError as error:
+        raise ConfigError(
+            "[store] url names PostgreSQL, whose driver is not installed; pip install 'crayfish-gateway[postgres]'"
+        ) from error
+    except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
+        place = f"{url.host}:{url.port or 5432}"
+        raise ConfigError(
+            f"the database at {place} can't be reached ({_reason(error)}); start it, or correct [store] url"
+        ) from error
+    return PostgresDatabase(engine, clock, there - clock.now())
+
+
+async def open_database(url: str, clock: Clock) -> SqliteDatabase | PostgresDatabase:
+    """Open what `[store] url` names.
+
+    Raises: ConfigError.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise ConfigError(
+            "[store] url can't be read; write sqlite+aiosqlite:///path or postgresql+asyncpg://user@host/name"
+        ) from error
+    match parsed.get_backend_name():
+        case "sqlite":
+            return open_sqlite(parsed, clock)
+        case "postgresql":
+            return await open_postgres(parsed.set(drivername="postgresql+asyncpg"), clock)
+        case other:
+            raise ConfigError(f"[store] url names {other}; only sqlite and postgresql are known")

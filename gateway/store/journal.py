@@ -1,0 +1,497 @@
+"""The transcript, which is also the journal of a running turn: every write carries the claim's epoch."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.errors import LeaseLost
+from gateway.steps import is_open
+from gateway.store import outbox
+from gateway.store.codec import decode, decode_stimulus, encode, encode_usage
+from gateway.store.engine import Database
+from gateway.store.outbox import Delivery
+from gateway.store.tables import conversation, entry, inbound
+from gateway.types import Address, AssistantEntry, Chat, Entry, Kind, Outgoing, ToolEntry, Usage, UserEntry
+
+STOPPED = "[Stopped by the user.]"
+MERGED = 20
+"""Messages that one turn may take in at once (spec IN-10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to add to one conversation until someone takes a newer epoch.
+
+    `attempt` counts claims without progress, `started` names the ONCE call that may have run,
+    `keys` are the stimuli that this turn answers.
+    """
+
+    conversation_id: int
+    address: Address
+    chat: Chat
+    epoch: int
+    attempt: int
+    session: int
+    turn: int
+    next_seq: int
+    started: str | None
+    transcript: tuple[Entry, ...]
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Transcripts:
+    """Transcripts of recent conversations, so that a long one is not read again at each turn.
+
+    A kept one counts only while session and next_seq are still the row's, so another process's
+    writes are seen. Bounded by `conversations` and by `characters` in all.
+    """
+
+    conversations: int = 256
+    characters: int = 8_000_000
+    _kept: OrderedDict[int, tuple[int, int, tuple[Entry, ...], int]] = field(default_factory=OrderedDict)
+    _size: int = 0
+
+    def get(self, conversation_id: int, session: int, next_seq: int) -> tuple[Entry, ...] | None:
+        """Return the kept transcript if it is still the stored one."""
+        kept = self._kept.get(conversation_id)
+        return kept[2] if kept is not None and kept[:2] == (session, next_seq) else None
+
+    def put(self, conversation_id: int, session: int, next_seq: int, transcript: tuple[Entry, ...]) -> None:
+        """Keep a transcript, at the cost of those that were not used for longest."""
+        self._drop(conversation_id)
+        size = sum(len(one.text) for one in transcript)
+        self._kept[conversation_id] = (session, next_seq, transcript, size)
+        self._size += size
+        while len(self._kept) > self.conversations or self._size > self.characters:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, conversation_id: int) -> None:
+        gone = self._kept.pop(conversation_id, None)
+        if gone is not None:
+            self._size -= gone[3]
+
+
+_c = conversation.c
+_CLAIM = (
+    sa.update(conversation)
+    .where(
+        _c.id.in_(
+            sa.select(_c.id)
+            .where(
+                _c.ready_at <= sa.bindparam("now"),
+                _c.lease_until < sa.bindparam("now"),
+                # What is mine is running in this process, whatever the clock says.
+                sa.or_(_c.lease_owner.is_(None), _c.lease_owner != sa.bindparam("me")),
+            )
+            .order_by(_c.ready_at)
+            .limit(sa.bindparam("most", type_=sa.Integer))
+            .with_for_update(skip_locked=True)
+        )
+    )
+    .values(
+        lease_owner=sa.bindparam("me"),
+        lease_until=sa.bindparam("until"),
+        epoch=_c.epoch + 1,
+        attempt=_c.attempt + 1,
+    )
+    .returning(_c.id, _c.address, _c.chat, _c.epoch, _c.attempt, _c.session, _c.turn, _c.next_seq, _c.started)
+)
+_NEXT_READY = sa.select(
+    sa.func.min(sa.case((_c.ready_at > _c.lease_until, _c.ready_at), else_=_c.lease_until))
+).where(
+    _c.ready_at.is_not(None),
+    sa.or_(_c.lease_owner.is_(None), _c.lease_owner != sa.bindparam("me")),
+)
+_FENCE = (
+    sa.update(conversation)
+    .where(_c.id == sa.bindparam("which"), _c.epoch == sa.bindparam("fence"))
+    .values(
+        next_seq=_c.next_seq + sa.bindparam("grown", type_=sa.Integer),
+        lease_until=sa.bindparam("until"),
+        attempt=sa.case((sa.bindparam("progress", type_=sa.Integer) == 1, 0), else_=_c.attempt),
+        started=sa.bindparam("mark", type_=sa.Text),
+        turn=_c.turn + sa.bindparam("turns", type_=sa.Integer),
+    )
+    .returning(_c.next_seq, _c.turn)
+)
+_ENTRIES = (
+    sa.select(entry.c.role, entry.c.body)
+    .where(entry.c.conversation_id == sa.bindparam("which"), entry.c.session == sa.bindparam("current"))
+    .order_by(entry.c.seq)
+)
+_ADD = sa.insert(entry)
+_WAITING = (
+    sa.select(inbound.c.id, inbound.c.key, inbound.c.kind, inbound.c.body)
+    .where(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
+    .order_by(inbound.c.id)
+    .limit(MERGED)
+)
+_ABSORBED = (
+    sa.update(inbound)
+    .where(inbound.c.id == sa.bindparam("row"))
+    .values(seq=sa.bindparam("at_seq"), turn=sa.bindparam("in_turn"))
+)
+_KEYS = sa.select(inbound.c.key).where(
+    inbound.c.conversation_id == sa.bindparam("which"), inbound.c.turn == sa.bindparam("in_turn")
+)
+_anything = sa.exists().where(inbound.c.conversation_id == _c.id, inbound.c.seq.is_(None))
+_RELEASE = (
+    sa.update(conversation)
+    .where(_c.id == sa.bindparam("which"))
+    .values(
+        lease_owner=None,
+        lease_until=0,
+        # Cleared in the transaction that saw no waiting row, or a message put in between would sleep.
+        ready_at=sa.case(
+            (sa.bindparam("retry", type_=sa.Double).is_not(None), sa.bindparam("retry", type_=sa.Double)),
+            (_anything, sa.bindparam("now", type_=sa.Double)),
+            else_=None,
+        ),
+    )
+)
+_RENEW = (
+    sa.update(conversation)
+    .where(_c.id == sa.bindparam("which"), _c.epoch == sa.bindparam("fence"))
+    .values(lease_until=sa.bindparam("until"))
+)
+_FREE = sa.update(conversation).where(_c.lease_owner.is_not(None)).values(lease_owner=None, lease_until=0)
+
+
+def _fence(
+    tx: Connection,
+    claim: Claim,
+    until: float,
+    *,
+    grown: int = 0,
+    progress: bool,
+    mark: str | None = None,
+    turns: int = 0,
+) -> tuple[int, int]:
+    """Check the epoch, extend the lease, make room; return the first free seq and the turn."""
+    row = tx.execute(
+        _FENCE,
+        {
+            "which": claim.conversation_id,
+            "fence": claim.epoch,
+            "grown": grown,
+            "until": until,
+            "progress": int(progress),
+            "mark": mark,
+            "turns": turns,
+        },
+    ).one_or_none()
+    if row is None:
+        raise LeaseLost(claim.address.key)
+    return row.next_seq - grown, row.turn
+
+
+def _add(
+    tx: Connection,
+    claim: Claim,
+    first: int,
+    turn: int,
+    entries: Sequence[Entry],
+    now: float,
+    usage: Usage | None,
+) -> None:
+    if not entries:
+        return
+    rows = []
+    for offset, one in enumerate(entries):
+        role, body = encode(one)
+        counted = encode_usage(usage) if usage is not None and isinstance(one, AssistantEntry) else None
+        rows.append(
+            {
+                "conversation_id": claim.conversation_id,
+                "seq": first + offset,
+                "session": claim.session,
+                "turn": turn,
+                "role": role,
+                "body": body,
+                "usage": counted,
+                "at": now,
+            }
+        )
+    tx.execute(_ADD, rows)
+
+
+def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
+    """Move waiting stimuli into the transcript; a turn that begins gets a new number."""
+    starts = not claim.transcript or _rests(claim.transcript)
+    waiting = tx.execute(_WAITING, {"which": claim.conversation_id}).all()
+    rows = _joining(waiting, claim.transcript, starts=starts)
+    if not rows:
+        return claim
+    entries = [decode_stimulus(row.kind, row.body) for row in rows]
+    first, turn = _fence(tx, claim, until, grown=len(entries), progress=False, turns=int(starts))
+    _add(tx, claim, first, turn, entries, now, None)
+    tx.execute(
+        _ABSORBED,
+        [{"row": row.id, "at_seq": first + offset, "in_turn": turn} for offset, row in enumerate(rows)],
+    )
+    keys = tuple(row.key for row in rows)
+    return replace(
+        claim,
+        transcript=(*claim.transcript, *entries),
+        next_seq=first + len(entries),
+        turn=turn,
+        started=None,
+        keys=keys if starts else (*claim.keys, *keys),
+    )
+
+
+def _joining(
+    rows: Sequence[sa.Row[Any]], transcript: Sequence[Entry], *, starts: bool
+) -> Sequence[sa.Row[Any]]:
+    """Return the waiting rows that belong into this turn.
+
+    Messages of people join each other, also while their turn runs (steering); whatever else wakes
+    the bot has a turn of its own, and nothing overtakes it.
+    """
+    if not rows:
+        return ()
+    if rows[0].kind != Kind.MESSAGE:
+        return rows[:1] if starts else ()
+    if not starts and turn_kind(transcript) is not Kind.MESSAGE:
+        return ()
+    return list(itertools.takewhile(lambda row: row.kind == Kind.MESSAGE, rows))
+
+
+def turn_kind(transcript: Sequence[Entry]) -> Kind:
+    """Return what woke the turn that a transcript ends with."""
+    for one in reversed(transcript):
+        if isinstance(one, UserEntry):
+            return one.kind
+    return Kind.MESSAGE
+
+
+def _rests(transcript: Sequence[Entry]) -> bool:
+    last = transcript[-1]
+    return isinstance(last, AssistantEntry) and not last.calls
+
+
+def _claim(
+    tx: Connection, *, owner: str, now: float, lease: float, most: int, kept: Transcripts
+) -> tuple[list[Claim], float | None]:
+    rows = tx.execute(_CLAIM, {"me": owner, "now": now, "until": now + lease, "most": most}).all()
+    if not rows:
+        return [], tx.execute(_NEXT_READY, {"me": owner}).scalar_one()
+    return [_open(tx, row, kept, now, now + lease) for row in rows], None
+
+
+def _open(tx: Connection, row: sa.Row[Any], kept: Transcripts, now: float, until: float) -> Claim:
+    """Load what a claimed conversation needs to go on, and take in what waits if it may."""
+    transcript = kept.get(row.id, row.session, row.next_seq)
+    if transcript is None:
+        found = tx.execute(_ENTRIES, {"which": row.id, "current": row.session})
+        transcript = tuple(decode(one.role, one.body) for one in found)
+    claim = Claim(
+        conversation_id=row.id,
+        address=Address.parse(row.address),
+        chat=Chat(row.chat),
+        epoch=row.epoch,
+        attempt=row.attempt,
+        session=row.session,
+        turn=row.turn,
+        next_seq=row.next_seq,
+        started=row.started,
+        transcript=transcript,
+    )
+    if transcript and not _rests(transcript):
+        found = tx.execute(_KEYS, {"which": row.id, "in_turn": row.turn})
+        claim = replace(claim, keys=tuple(found.scalars()))
+    # New messages must not come between a call and its result.
+    return claim if is_open(transcript) else _absorb(tx, claim, now, until)
+
+
+def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool) -> bool:
+    """End whatever runs or waits in a conversation; return whether there was anything.
+
+    The open calls and the question get an answer, so that the transcript stays valid and a later
+    turn does not take them up again. With `new_session` the conversation starts afresh after it.
+    """
+    row = tx.execute(sa.select(_c.session, _c.next_seq, _c.turn).where(_c.id == conversation_id)).one()
+    found = tx.execute(_ENTRIES, {"which": conversation_id, "current": row.session})
+    transcript = tuple(decode(one.role, one.body) for one in found)
+    cleared = tx.execute(
+        sa.update(inbound)
+        .where(inbound.c.conversation_id == conversation_id, inbound.c.seq.is_(None))
+        .values(seq=0)
+    ).rowcount
+    running = bool(transcript) and not _rests(transcript)
+    endings: list[Entry] = []
+    if running:
+        endings = [
+            ToolEntry(call.id, call.name, "stopped by the user; it may or may not have run", is_error=True)
+            for call in is_open(transcript)
+        ]
+        endings.append(AssistantEntry(STOPPED))
+    claim = Claim(
+        conversation_id, Address("", ""), Chat.DIRECT, 0, 0, row.session, row.turn, row.next_seq, None, ()
+    )
+    _add(tx, claim, row.next_seq, row.turn, endings, now, None)
+    tx.execute(
+        sa.update(conversation)
+        .where(_c.id == conversation_id)
+        .values(
+            epoch=_c.epoch + 1,
+            next_seq=_c.next_seq + len(endings),
+            session=_c.session + int(new_session),
+            attempt=0,
+            started=None,
+            lease_owner=None,
+            lease_until=0,
+            ready_at=None,
+        )
+    )
+    return running or cleared > 0
+
+
+def size(tx: Connection, conversation_id: int) -> tuple[int, int, int]:
+    """Return the session's number, its entries, and the stimuli that wait."""
+    session: int = tx.execute(sa.select(_c.session).where(_c.id == conversation_id)).scalar_one()
+    entries: int = tx.execute(
+        sa.select(sa.func.count())
+        .select_from(entry)
+        .where(entry.c.conversation_id == conversation_id, entry.c.session == session)
+    ).scalar_one()
+    waiting: int = tx.execute(
+        sa.select(sa.func.count())
+        .select_from(inbound)
+        .where(inbound.c.conversation_id == conversation_id, inbound.c.seq.is_(None))
+    ).scalar_one()
+    return session, entries, waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Claims conversations and writes their transcripts. `lease` is in seconds; `owner` names this process."""
+
+    db: Database
+    owner: str
+    lease: float = 60.0
+    kept: Transcripts = field(default_factory=Transcripts)
+
+    async def claim(self, most: int) -> tuple[list[Claim], float | None]:
+        """Take conversations that wait for longest, with what waits in them.
+
+        With none to take, say when to look again (None: when somebody rings). Raises: StoreError.
+        """
+        work = functools.partial(
+            _claim, owner=self.owner, now=self.db.now(), lease=self.lease, most=most, kept=self.kept
+        )
+        return await self.db.write(work, durable=False)
+
+    async def absorb(self, claim: Claim) -> Claim:
+        """Take in what arrived meanwhile. Raises: LeaseLost, StoreError."""
+        now = self.db.now()
+
+        def work(tx: Connection) -> Claim:
+            taken = _absorb(tx, claim, now, now + self.lease)
+            if taken is claim:
+                _fence(tx, claim, now + self.lease, progress=False)
+            return taken
+
+        return await self.db.write(work, durable=False)
+
+    async def start(self, claim: Claim, call_id: str) -> None:
+        """Note that a ONCE call is about to run, before it does. Raises: LeaseLost, StoreError."""
+        until = self.db.now() + self.lease
+        await self.db.write(lambda tx: _mark(tx, claim, until, call_id))
+
+    async def append(self, claim: Claim, entries: Sequence[Entry], usage: Usage | None = None) -> Claim:
+        """Commit entries. Raises: LeaseLost, StoreError."""
+        now = self.db.now()
+
+        def work(tx: Connection) -> Claim:
+            first, turn = _fence(tx, claim, now + self.lease, grown=len(entries), progress=True)
+            _add(tx, claim, first, turn, entries, now, usage)
+            return replace(
+                claim,
+                transcript=(*claim.transcript, *entries),
+                next_seq=first + len(entries),
+                started=None,
+                attempt=0,
+            )
+
+        return await self.db.write(work)
+
+    async def release(
+        self,
+        claim: Claim,
+        entries: Sequence[Entry] = (),
+        messages: Sequence[Outgoing] = (),
+        *,
+        usage: Usage | None = None,
+        retry_after: float | None = None,
+        reserve: outbox.Outbox | None = None,
+    ) -> list[Delivery]:
+        """Commit the last entries of a turn with what people see of them, and let the conversation go.
+
+        With `reserve` the first of the messages comes back reserved, if nothing stands before it.
+        With `retry_after` the conversation is looked at again then. Raises: LeaseLost, StoreError.
+        """
+        now = self.db.now()
+        retry = None if retry_after is None else now + retry_after
+
+        def work(tx: Connection) -> list[Delivery]:
+            # Letting go without a word is no progress: the claim must go on counting.
+            first, turn = _fence(
+                tx,
+                claim,
+                0,
+                grown=len(entries),
+                progress=bool(entries),
+                mark=None if entries else claim.started,
+            )
+            _add(tx, claim, first, turn, entries, now, usage)
+            outbox.put(tx, messages, now)
+            tx.execute(_RELEASE, {"which": claim.conversation_id, "retry": retry, "now": now})
+            if reserve is None or not messages:
+                return []
+            return outbox.take(
+                tx, owner=reserve.owner, now=now, lease=reserve.lease, most=1, address=claim.address
+            )
+
+        deliveries = await self.db.write(work)
+        self.kept.put(
+            claim.conversation_id, claim.session, claim.next_seq + len(entries), (*claim.transcript, *entries)
+        )
+        return deliveries
+
+    async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
+        """Extend the leases of running turns; return the lost ones. Raises: StoreError."""
+        until = self.db.now() + self.lease
+
+        def work(tx: Connection) -> list[Claim]:
+            return [
+                claim
+                for claim in claims
+                if not tx.execute(
+                    _RENEW, {"which": claim.conversation_id, "fence": claim.epoch, "until": until}
+                ).rowcount
+            ]
+
+        return await self.db.write(work, durable=False)
+
+    async def recover(self) -> None:
+        """Free what a dead process of ours had claimed; on a shared database leases run out by themselves."""
+        if self.db.exclusive:
+            await self.db.write(_free)
+
+
+def _free(tx: Connection) -> None:
+    tx.execute(_FREE)
+
+
+def _mark(tx: Connection, claim: Claim, until: float, call_id: str) -> None:
+    _fence(tx, claim, until, progress=False, mark=call_id)

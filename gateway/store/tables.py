@@ -1,0 +1,143 @@
+"""Table definitions, the same on SQLite and PostgreSQL; every column that a reader must know is explained here."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+HEAD = "0001"
+"""The newest migration; a test holds it against the files in `migrations/versions`."""
+
+meta = sa.MetaData()
+
+_id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+# `ready_at` not null: someone should look here then. It is cleared in the transaction that saw nothing waiting.
+# `epoch` is the fence: each claim, /stop and /new raises it, and a write under an older one is refused.
+# `attempt` counts claims since the transcript last grew; `started` names the ONCE call that may have run.
+conversation = sa.Table(
+    "conversation",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("address", sa.Text, nullable=False, unique=True),
+    sa.Column("chat", sa.Text, nullable=False),
+    sa.Column("ready_at", sa.Double),
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.Double, nullable=False, server_default="0"),
+    sa.Column("epoch", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("next_seq", sa.BigInteger, nullable=False, server_default="1"),
+    sa.Column("session", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("turn", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("started", sa.Text),
+    sa.Column("created_at", sa.Double, nullable=False),
+)
+sa.Index(
+    "conversation_ready",
+    conversation.c.ready_at,
+    sqlite_where=conversation.c.ready_at.is_not(None),
+    postgresql_where=conversation.c.ready_at.is_not(None),
+)
+
+# `seq` null: not yet in the transcript; 0: never will be (a command, or cleared by /stop).
+inbound = sa.Table(
+    "inbound",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    sa.Column("message_key", sa.Text, unique=True),
+    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("seq", sa.BigInteger),
+    sa.Column("turn", sa.BigInteger),
+)
+sa.Index(
+    "inbound_waiting",
+    inbound.c.conversation_id,
+    inbound.c.id,
+    sqlite_where=inbound.c.seq.is_(None),
+    postgresql_where=inbound.c.seq.is_(None),
+)
+sa.Index("inbound_turn", inbound.c.conversation_id, inbound.c.turn)
+
+# The transcript, which is also the journal of a running turn.
+entry = sa.Table(
+    "entry",
+    meta,
+    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("session", sa.Integer, nullable=False),
+    sa.Column("turn", sa.BigInteger, nullable=False),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("usage", sa.Text),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# `state`: pending -> sending -> sent | unknown | dead. The rows of one address leave in the order of `id`.
+# `unknowns` counts deliveries whose fate can't be known, `attempts` the failed ones.
+outbound = sa.Table(
+    "outbound",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("on_unknown", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="pending"),
+    sa.Column("attempts", sa.Integer),
+    sa.Column("unknowns", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("due_at", sa.Double, nullable=False),
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.Double, nullable=False, server_default="0"),
+    sa.Column("receipt", sa.Text),
+    sa.Column("problem", sa.Text),
+    sa.Column("at", sa.Double, nullable=False),
+)
+_open = outbound.c.state.in_(("pending", "sending"))
+sa.Index("outbound_open", outbound.c.address, outbound.c.id, sqlite_where=_open, postgresql_where=_open)
+_pending = outbound.c.state == "pending"
+sa.Index("outbound_due", outbound.c.due_at, outbound.c.id, sqlite_where=_pending, postgresql_where=_pending)
+_sending = outbound.c.state == "sending"
+sa.Index("outbound_sending", outbound.c.lease_until, sqlite_where=_sending, postgresql_where=_sending)
+sa.Index("outbound_address", outbound.c.address, outbound.c.id)
+
+# What wakes a conversation by the clock; `trigger` is JSON.
+schedule = sa.Table(
+    "schedule",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), nullable=False),
+    sa.Column("trigger", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
+)
+
+# Who does what only one process may do, such as polling for one bot.
+lease = sa.Table(
+    "lease",
+    meta,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("until", sa.Double, nullable=False),
+)
+
+# Single values: how far a platform's stream was read, whether a real model was ever used.
+fact = sa.Table(
+    "fact",
+    meta,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)
+
+# What could not be read, kept for a person to look at.
+poison = sa.Table(
+    "poison",
+    meta,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("problem", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)

@@ -1,0 +1,356 @@
+"""Runs one turn of one conversation, from wherever its transcript stands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from gateway.errors import ModelError, PromptTooLong
+from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from gateway.models.base import Model, Prompt, Reply
+from gateway.prompt import fit
+from gateway.sentinels import Gate, looks_like_call, visible
+from gateway.steps import Ask, Rest, Run, RunOnce, Settle, is_open, next_step
+from gateway.store.journal import Claim, Journal, turn_kind
+from gateway.store.outbox import Delivery, Outbox
+from gateway.tools.base import ToolContext
+from gateway.types import (
+    Address,
+    AssistantEntry,
+    Chat,
+    Entry,
+    Kind,
+    OnUnknown,
+    Outgoing,
+    Sender,
+    ToolCall,
+    ToolEntry,
+    ToolSpec,
+    Usage,
+    UserEntry,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 3
+"""Claims of one turn without progress before it is given up (decisions 1)."""
+
+MAX_CALLS = 16
+"""Tool calls of one reply that are run (attack size-007)."""
+
+SAME_CALLS = 5
+"""Equal calls with equal results in a row before the turn is wrapped up (agent 3.8)."""
+
+LIMIT_NOTE = (
+    "[System note: the limit of tool rounds for this request is reached. Use no more tools. "
+    "Tell the person briefly what is known and done so far, and what is still open.]"
+)
+CALL_NOTE = (
+    "[System note: your last reply printed a tool call as text, so nothing ran and nobody saw it. "
+    "Call the tool through the tool interface, or answer in plain words.]"
+)
+EMPTY_NOTE = "[System note: your last reply was empty. Answer the person now, in words.]"
+LIMIT_SORRY = "I stopped after many tool steps without finishing. Say “go on” and I continue from here."
+CALL_SORRY = "Sorry, I tried to use a tool and it did not work. Please ask me again in other words."
+EMPTY_SORRY = "Sorry, the model gave me an empty answer twice. Please try again or put it differently."
+LONG_SORRY = "This conversation no longer fits into the model's memory. Start a fresh one with /new."
+FAILED_SORRY = (
+    "Sorry, something went wrong several times while I worked on this, so I gave up. Please try again."
+)
+
+
+class Tools(Protocol):
+    """The tools of a conversation."""
+
+    def specs(self, chat: Chat) -> Sequence[ToolSpec]: ...
+
+    def replayable(self, name: str) -> bool: ...
+
+    async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry: ...
+
+
+class Prompts(Protocol):
+    """Builds what the model sees."""
+
+    def build(
+        self,
+        entries: Sequence[Entry],
+        *,
+        address: Address,
+        chat: Chat,
+        kind: Kind,
+        session: str,
+        nudge: str = "",
+        tools_allowed: bool = True,
+    ) -> Prompt: ...
+
+
+class Slots(Protocol):
+    """Room for one more delivery by this process."""
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    def acquire(self) -> bool:
+        """Take a slot if one is free."""
+        ...
+
+    def give_back(self) -> None:
+        """Return a slot that was not needed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """How a turn ends: the last entry, what it cost, and whether it reports a failure."""
+
+    entry: AssistantEntry
+    usage: Usage | None = None
+    is_error: bool = False
+
+
+def rounds(transcript: Sequence[Entry]) -> int:
+    """Return how many replies with tool calls the running turn has had."""
+    count = 0
+    for entry in reversed(transcript):
+        if isinstance(entry, AssistantEntry):
+            if not entry.calls:
+                break
+            count += 1
+    return count
+
+
+def is_stuck(transcript: Sequence[Entry]) -> bool:
+    """Return whether the last calls were all the same and brought the same."""
+    made: list[tuple[str, str, str]] = []
+    results: dict[str, str] = {}
+    for entry in reversed(transcript):
+        match entry:
+            case ToolEntry():
+                results[entry.call_id] = entry.text
+            case AssistantEntry() if entry.calls:
+                made += [(call.name, repr(call.args), results.get(call.id, "")) for call in entry.calls]
+                if len(made) >= SAME_CALLS:
+                    break
+            case _:
+                break
+    return len(made) >= SAME_CALLS and len(set(made[:SAME_CALLS])) == 1
+
+
+def newest_sender(transcript: Sequence[Entry]) -> Sender:
+    """Return who spoke last."""
+    return next((entry.sender for entry in reversed(transcript) if isinstance(entry, UserEntry)), Sender(""))
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnRunner:
+    """The agent loop. Its collaborators come with the constructor; `draining` asks it to stop at the next step."""
+
+    journal: Journal
+    model: Model
+    tools: Tools
+    prompts: Prompts
+    feed: Feed
+    slots: Slots
+    pieces: Callable[[Address, str], Sequence[str]]
+    workspace: Path
+    max_rounds: int = 50
+    max_chars: int = 400_000
+    draining: bool = False
+
+    async def run(self, claim: Claim) -> list[Delivery]:
+        """Go on until the conversation rests; return what this process shall deliver at once.
+
+        Raises: LeaseLost, StoreError.
+        """
+        if claim.attempt > MAX_ATTEMPTS:
+            return await self._give_up(claim)
+        self.feed.publish(claim.address, TurnStarted())
+        fresh = True  # claiming has just taken in what waited
+        while not self.draining:
+            match next_step(claim.transcript, started=claim.started, replayable=self.tools.replayable):
+                case Rest():
+                    return await self.journal.release(claim)
+                case Ask():
+                    claim = claim if fresh else await self.journal.absorb(claim)
+                    reply = await self._ask(claim)
+                    if isinstance(reply, Final):
+                        return await self._finish(claim, reply)
+                    claim = await self.journal.append(claim, [reply.entry], reply.usage)
+                case Run(calls=calls):
+                    async with asyncio.TaskGroup() as group:
+                        running = [group.create_task(self._call(claim, call)) for call in calls]
+                    claim = await self.journal.append(claim, [task.result() for task in running])
+                case RunOnce(call=call):
+                    await self.journal.start(claim, call.id)
+                    claim = await self.journal.append(claim, [await self._call(claim, call)])
+                case Settle(result=result):
+                    claim = await self.journal.append(claim, [result])
+            fresh = False
+        return await self.journal.release(claim, retry_after=0)
+
+    async def _ask(self, claim: Claim) -> Reply | Final:
+        """Ask the model; return its tool calls, or how the turn ends."""
+        try:
+            if rounds(claim.transcript) >= self.max_rounds or is_stuck(claim.transcript):
+                return await self._wrap_up(claim)
+            return await self._answer(claim)
+        except ModelError as error:
+            log.warning("model.failed", extra={"problem": str(error), "class": type(error).__name__})
+            hint = LONG_SORRY if isinstance(error, PromptTooLong) else error.hint or str(error)
+            return Final(AssistantEntry(hint), is_error=True)
+
+    async def _answer(self, claim: Claim) -> Reply | Final:
+        """Ask, and once more if the reply is nothing that a person can read."""
+        names = {spec.name for spec in self.tools.specs(claim.chat)}
+        nudge, sorry = "", ""
+        usage: Usage | None = None
+        for _ in range(2):
+            reply = await self._reply(claim, nudge=nudge)
+            usage = _sum(usage, reply.usage)
+            entry = reply.entry
+            if entry.calls:
+                return replace(reply, entry=_capped(entry), usage=usage)
+            if looks_like_call(entry.text, names):
+                nudge, sorry = CALL_NOTE, CALL_SORRY
+            elif not entry.text.strip() and not _may_be_silent(claim):
+                nudge, sorry = EMPTY_NOTE, EMPTY_SORRY
+            else:
+                return Final(entry, usage)
+            self.feed.publish(claim.address, Restarted())
+        return Final(AssistantEntry(sorry), usage, is_error=True)
+
+    async def _wrap_up(self, claim: Claim) -> Final:
+        """Ask for a last word, without tools; never loops (seed 000)."""
+        names = {spec.name for spec in self.tools.specs(claim.chat)}
+        reply = await self._reply(claim, nudge=LIMIT_NOTE, tools_allowed=False)
+        text = reply.entry.text
+        if not text.strip() or looks_like_call(text, names):
+            text = LIMIT_SORRY
+        return Final(replace(reply.entry, text=text, calls=()), reply.usage)
+
+    async def _reply(self, claim: Claim, *, nudge: str = "", tools_allowed: bool = True) -> Reply:
+        """Ask once; a history that is too long is shortened for this call only (case provider-08)."""
+        budget = self.max_chars
+        for shorter in (False, True, True):
+            if shorter:
+                budget = min(budget, sum(len(entry.text) for entry in claim.transcript)) // 2
+            prompt = self.prompts.build(
+                fit(claim.transcript, budget),
+                address=claim.address,
+                chat=claim.chat,
+                kind=turn_kind(claim.transcript),
+                session=f"{claim.conversation_id}.{claim.session}",
+                nudge=nudge,
+                tools_allowed=tools_allowed,
+            )
+            try:
+                return await self._stream(claim.address, prompt)
+            except PromptTooLong:
+                log.info("prompt.shortened", extra={"budget": budget})
+        raise PromptTooLong("the newest turn alone is longer than the model's window")
+
+    async def _stream(self, address: Address, prompt: Prompt) -> Reply:
+        if not self.feed.watched(address):
+            return await self.model.reply(prompt)
+        gate = Gate()
+
+        def on_text(chunk: str) -> None:
+            shown = gate.feed(chunk)
+            if shown:
+                self.feed.publish(address, Delta(shown))
+
+        def on_restart() -> None:
+            nonlocal gate
+            gate = Gate()
+            self.feed.publish(address, Restarted())
+
+        return await self.model.reply(prompt, on_text, on_restart)
+
+    async def _call(self, claim: Claim, call: ToolCall) -> ToolEntry:
+        self.feed.publish(claim.address, ToolStarted(call.name, call.args))
+        context = ToolContext(
+            workspace=self.workspace,
+            address=claim.address,
+            sender=newest_sender(claim.transcript),
+            chat=claim.chat,
+            call_id=call.id,
+        )
+        result = await self.tools.call(call, context)
+        self.feed.publish(claim.address, ToolEnded(call.name, result.is_error))
+        return result
+
+    async def _finish(self, claim: Claim, final: Final, *before: Entry) -> list[Delivery]:
+        """Commit the last entry, what people see of it, and the release, as one."""
+        kind = turn_kind(claim.transcript)
+        shown = visible(final.entry.text, kind)
+        if final.is_error and not _tells_errors(claim, kind):
+            shown = ""
+        on_unknown = OnUnknown.RESEND if kind is Kind.MESSAGE else OnUnknown.DROP
+        messages = [
+            Outgoing(
+                key=f"reply:{claim.conversation_id}:{claim.next_seq}:{number}",
+                address=claim.address,
+                text=piece,
+                on_unknown=on_unknown,
+            )
+            for number, piece in enumerate(self.pieces(claim.address, shown) if shown else ())
+        ]
+        reserved = bool(messages) and self.slots.acquire()
+        deliveries: list[Delivery] = []
+        try:
+            deliveries = await self.journal.release(
+                claim,
+                [*before, final.entry],
+                messages,
+                usage=final.usage,
+                reserve=self.slots.outbox if reserved else None,
+            )
+        finally:
+            if reserved and not deliveries:
+                self.slots.give_back()
+        self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error))
+        return deliveries
+
+    async def _give_up(self, claim: Claim) -> list[Delivery]:
+        """End a turn that never got on, so that the next message gets its chance."""
+        log.error("turn.dead", extra={"attempts": claim.attempt - 1})
+        open_calls = [
+            ToolEntry(call.id, call.name, "not run: the turn was given up", is_error=True)
+            for call in is_open(claim.transcript)
+        ]
+        return await self._finish(claim, Final(AssistantEntry(FAILED_SORRY), is_error=True), *open_calls)
+
+
+def _may_be_silent(claim: Claim) -> bool:
+    """Return whether an empty answer is a fine answer here (spec NR-11)."""
+    return claim.chat is Chat.GROUP or turn_kind(claim.transcript) is not Kind.MESSAGE
+
+
+def _tells_errors(claim: Claim, kind: Kind) -> bool:
+    """Return whether a failure is shown where the question came from (spec NR-12)."""
+    return claim.chat is Chat.DIRECT and kind is Kind.MESSAGE
+
+
+def _capped(entry: AssistantEntry) -> AssistantEntry:
+    """Mark the calls beyond the limit, so that each still gets a result."""
+    if len(entry.calls) <= MAX_CALLS:
+        return entry
+    problem = f"not run: at most {MAX_CALLS} calls in one reply"
+    rest = tuple(replace(call, problem=problem) for call in entry.calls[MAX_CALLS:])
+    return replace(entry, calls=(*entry.calls[:MAX_CALLS], *rest))
+
+
+def _sum(before: Usage | None, now: Usage) -> Usage:
+    if before is None:
+        return now
+    return Usage(
+        before.input + now.input,
+        before.output + now.output,
+        before.cached + now.cached,
+        before.cache_write + now.cache_write,
+    )

@@ -1,0 +1,152 @@
+"""Die at the n-th commit, before it and after it, for every n: the next process must finish the work."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.models.base import Prompt
+from gateway.steps import INTERRUPTED
+from gateway.store.engine import Database, Work, open_database
+from gateway.store.tables import conversation, entry, inbound, outbound
+from gateway.types import AssistantEntry, ToolCall, UserEntry
+from tests.fakes.clock import FakeClock
+from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools, call, calls
+from tests.fakes.world import World, said
+
+T = TypeVar("T")
+CHATS = 2
+LEASE = 0.05
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+class Mortal:
+    """A database whose process dies at the n-th commit."""
+
+    def __init__(self, inner: Database, at: int, *, after: bool) -> None:
+        self._inner = inner
+        self._left = at
+        self._after = after
+        self.dead = False
+        self.exclusive = inner.exclusive
+
+    def now(self) -> float:
+        return self._inner.now()
+
+    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        if self.dead:
+            raise Crash
+        self._left -= 1
+        if self._left > 0:
+            return await self._inner.write(work, durable=durable)
+        self.dead = True
+        if self._after:
+            await self._inner.write(work, durable=durable)
+        raise Crash
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._inner.read(work)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+def answer(prompt: Prompt) -> AssistantEntry:
+    """Look twice and act twice for each question, then answer it."""
+    if isinstance(prompt.entries[-1], UserEntry):
+        return calls(call("look"), call("act"), call("look"), call("act"))
+    return AssistantEntry("done")
+
+
+@dataclass(slots=True)
+class Outside:
+    """What outlives the process."""
+
+    clock: FakeClock = field(default_factory=lambda: FakeClock(tick=1e-6))
+    tools: ScriptedTools = field(default_factory=ScriptedTools)
+    channel: RecordingChannel = field(default_factory=RecordingChannel)
+
+
+async def life(url: str, world: Outside, at: int, *, after: bool) -> bool:
+    """Live until the end of the work or the crash; return whether the end was reached."""
+    db = Mortal(await open_database(url, world.clock), at, after=after)
+    one = World(
+        db=db,
+        clock=world.clock,
+        model=ScriptedModel(answer),
+        tools=world.tools,
+        channel=world.channel,
+        slots=1,
+        lease=LEASE,
+    )
+    try:
+        await one.recover()
+        for number in range(CHATS):
+            await one.put(said("hello", str(number), key=f"k{number}"))
+        await one.settle()
+    except Crash:
+        return False
+    except BaseExceptionGroup as group:
+        assert group.split(Crash)[1] is None
+        return False
+    finally:
+        await db.close()
+    return not db.dead
+
+
+def facts(tx: Connection) -> tuple[list[str], int, int, list[tuple[str, str]]]:
+    waiting = tx.execute(sa.select(sa.func.count()).where(conversation.c.ready_at.is_not(None))).scalar_one()
+    unread = tx.execute(sa.select(sa.func.count()).where(inbound.c.seq.is_(None))).scalar_one()
+    states = list(tx.execute(sa.select(outbound.c.state).order_by(outbound.c.id)).scalars())
+    found = tx.execute(sa.select(entry.c.role, entry.c.body).order_by(entry.c.conversation_id, entry.c.seq))
+    return states, waiting, unread, [(row.role, row.body) for row in found]
+
+
+async def one_crash(url: str, at: int, *, after: bool) -> bool:
+    world = Outside()
+    finished = await life(url, world, at, after=after)
+    if not finished:
+        await asyncio.sleep(2 * LEASE)  # on a shared database the dead one's leases run out, by the server's clock
+        assert await life(url, world, 10_000, after=False)
+    db = await open_database(url, world.clock)
+    states, waiting, unread, entries = await db.write(facts)
+    await db.write(wipe)
+    await db.close()
+
+    assert states == ["sent"] * CHATS
+    assert (waiting, unread) == (0, 0)
+    assert {message.address.chat for message in world.channel.sent} == {str(n) for n in range(CHATS)}
+    assert len(world.channel.sent) <= CHATS + 1, "one slot, so at most one repeat"
+    acted = [ran for ran in world.tools.ran if ran.startswith("act")]
+    assert len(acted) == len(set(acted)), "a call that may not repeat was repeated"
+    interrupted = sum(INTERRUPTED in body for _, body in entries)
+    assert len(acted) + interrupted >= CHATS * 2
+    assert interrupted <= CHATS, "only the call that was under way, one in each conversation"
+    roles = [role for role, _ in entries]
+    assert roles == (["user", "assistant", "tool", "tool", "tool", "tool", "assistant"] * CHATS)
+    return finished
+
+
+def wipe(tx: Connection) -> None:
+    for table in (outbound, entry, inbound, conversation):
+        tx.execute(sa.delete(table))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_death_at_any_commit_loses_nothing_and_repeats_no_act(url: str, after: bool) -> None:
+    for at in itertools.count(1):
+        if asyncio.run(one_crash(url, at, after=after)):
+            break
+    assert at > 20, "the work takes that many commits, so that many deaths were tried"  # noqa: PLR2004 - 2 x (put, claim, 4 calls, reply, sent)
+
+

@@ -1,0 +1,1 @@
+"""Servers and parts that speak the real protocols, for tests."""

@@ -1,0 +1,125 @@
+"""A whole core without a platform: the real tables, loops and turns around scripted ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.bell import Bell
+from gateway.clock import Clock
+from gateway.feed import Feed
+from gateway.models.base import Prompt
+from gateway.store.engine import Database
+from gateway.store.inbox import Arrival, Inbox
+from gateway.store.journal import Journal
+from gateway.store.outbox import Outbox
+from gateway.turn import TurnRunner
+from gateway.types import Address, Chat, Entry, Kind, Sender, Stimulus
+from gateway.work import Sender as SendLoop
+from gateway.work import Worker
+from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools
+
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True)
+class PlainPrompts:
+    """The transcript and nothing else."""
+
+    def build(
+        self,
+        entries: Sequence[Entry],
+        *,
+        address: Address,
+        chat: Chat,
+        kind: Kind,
+        session: str,
+        nudge: str = "",
+        tools_allowed: bool = True,
+    ) -> Prompt:
+        return Prompt(system="", entries=entries, nudge=nudge, session=session, tools_allowed=tools_allowed)
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """One process of the gateway; several may share a database that allows it."""
+
+    db: Database
+    clock: Clock
+    model: ScriptedModel
+    tools: ScriptedTools = field(default_factory=ScriptedTools)
+    channel: RecordingChannel = field(default_factory=RecordingChannel)
+    feed: Feed = field(default_factory=Feed)
+    owner: str = field(default_factory=lambda: f"node{next(_numbers)}")
+    max_rounds: int = 50
+    lease: float = 60.0
+    slots: int = 8
+    worker: Worker = field(init=False)
+    sender: SendLoop = field(init=False)
+    inbox: Inbox = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inbox = Inbox(self.db)
+        journal = Journal(self.db, self.owner, self.lease)
+        outbox = Outbox(self.db, self.owner, self.lease)
+        self.sender = SendLoop(
+            outbox=outbox,
+            channels={self.channel.name: self.channel},
+            bell=Bell(),
+            clock=self.clock,
+            slots=self.slots,
+        )
+        turns = TurnRunner(
+            journal=journal,
+            model=self.model,
+            tools=self.tools,
+            prompts=PlainPrompts(),
+            feed=self.feed,
+            slots=self.sender,
+            pieces=lambda _address, text: self.channel.pieces(text),
+            workspace=Path("/nowhere"),
+            max_rounds=self.max_rounds,
+        )
+        self.worker = Worker(
+            journal=journal, turns=turns, sender=self.sender, bell=Bell(), clock=self.clock
+        )
+
+    async def recover(self) -> None:
+        """Do what a starting process does first."""
+        await self.worker.journal.recover()
+        await self.sender.outbox.recover()
+
+    async def put(self, *stimuli: Stimulus) -> int:
+        return (await self.inbox.put([Arrival(one) for one in stimuli])).new
+
+    async def settle(self) -> None:
+        """Work until no turn and no delivery is due."""
+        async with asyncio.TaskGroup() as group:
+            idle = 0
+            while idle < 2:  # noqa: PLR2004 - a turn's end may queue a delivery, whose end may free a turn
+                waits = [await self.worker.step(group), await self.sender.step(group)]
+                busy = self.worker.busy or self.sender.busy or 0.0 in waits
+                await asyncio.sleep(0.001 if busy else 0)
+                idle = 0 if busy else idle + 1
+
+    async def say(self, text: str, chat: str = "1", **more: object) -> None:
+        """Put a message of a person and work until it is answered."""
+        await self.put(said(text, chat, **more))
+        await self.settle()
+
+
+def said(text: str, chat: str = "1", *, key: str | None = None, kind: Kind = Kind.MESSAGE, group: bool = False, **_: object) -> Stimulus:
+    """Return a message of a person."""
+    number = next(_numbers)
+    return Stimulus(
+        key=key or f"event{number}",
+        address=Address("fake", chat),
+        sender=Sender("7", "Ann"),
+        text=text,
+        at=1_750_000_000.0,
+        kind=kind,
+        chat=Chat.GROUP if group else Chat.DIRECT,
+    )
