@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from gateway.types import Address, Outgoing, Receipt, Stimulus
+from gateway.types import Address, Outgoing, Receipt
 
 
 @dataclass(frozen=True, slots=True)

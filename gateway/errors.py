@@ -2,6 +2,7 @@
 
 GatewayError                 every deliberate error; the message says what and what to do
 ├─ ConfigError               shown in one line, exit code 2
+│  └─ AlreadyRunning         another gateway has the database: talk to it instead
 ├─ StoreError                the database can't take a write now; nothing was stored
 ├─ LeaseLost                 another worker owns the conversation: drop the turn, write nothing
 ├─ ModelError
@@ -25,6 +26,10 @@ class GatewayError(Exception):
 
 class ConfigError(GatewayError):
     """The set-up can't work; the message names the thing and the remedy."""
+
+
+class AlreadyRunning(ConfigError):
+    """Another gateway has this database."""
 
 
 class StoreError(GatewayError):

@@ -37,7 +37,7 @@ class Intake:
     async def accept(
         self, stimuli: Sequence[Stimulus], cursor: Cursor | None = None, poison: Sequence[Poison] = ()
     ) -> None:
-        """Commit everything in one transaction; known keys change nothing. Raises: StoreError, nothing stored."""
+        """Commit everything in one transaction; known keys change nothing. Raises: StoreError."""
         arrivals: list[Arrival] = []
         refusals: list[Outgoing] = []
         for stimulus in stimuli:
@@ -76,7 +76,7 @@ class Intake:
 
 
 def clean(text: str) -> str:
-    """Return text that every database and model takes, not longer than a person would write (text-009, -010)."""
+    """Return text that every database and model takes, as long as a person may write (text-009)."""
     text = defuse(text)
     if len(text) > MAX_CHARS:
         text = f"{text[:MAX_CHARS]}\n[The message was {len(text)} characters long; the rest was cut off.]"

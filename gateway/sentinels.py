@@ -50,7 +50,7 @@ def _is_token(text: str, token: str) -> bool:
 
 
 def _strip_no_reply(text: str) -> str:
-    """Drop a NO_REPLY that stands alone on the first or last line, or is glued to the start (spec NR-2, NR-3)."""
+    """Drop a NO_REPLY on a line of its own at either end, or glued to the text there (spec NR-2, NR-3)."""
     if NO_REPLY.casefold() not in text.casefold():
         return text
     lines = text.strip(_BLANK).split("\n")

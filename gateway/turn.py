@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -148,7 +148,7 @@ def newest_sender(transcript: Sequence[Entry]) -> Sender:
 
 @dataclass(slots=True, kw_only=True)
 class TurnRunner:
-    """The agent loop. Its collaborators come with the constructor; `draining` asks it to stop at the next step."""
+    """The agent loop. `draining` asks it to stop at the next step of each turn."""
 
     journal: Journal
     model: Model
@@ -161,6 +161,11 @@ class TurnRunner:
     max_rounds: int = 50
     max_chars: int = 400_000
     draining: bool = False
+    _finishing: set[int] = field(default_factory=set)
+
+    def is_finishing(self, conversation_id: int) -> bool:
+        """Return whether a turn is in its last transaction, whose outcome must be heard."""
+        return conversation_id in self._finishing
 
     async def run(self, claim: Claim) -> list[Delivery]:
         """Go on until the conversation rests; return what this process shall deliver at once.
@@ -302,6 +307,7 @@ class TurnRunner:
         ]
         reserved = bool(messages) and self.slots.acquire()
         deliveries: list[Delivery] = []
+        self._finishing.add(claim.conversation_id)
         try:
             deliveries = await self.journal.release(
                 claim,
@@ -311,6 +317,7 @@ class TurnRunner:
                 reserve=self.slots.outbox if reserved else None,
             )
         finally:
+            self._finishing.discard(claim.conversation_id)
             if reserved and not deliveries:
                 self.slots.give_back()
         self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error))

@@ -142,7 +142,7 @@ Entry: TypeAlias = UserEntry | AssistantEntry | ToolEntry | NoteEntry
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call. `input` counts everything sent, `cached` is the part of it read from a cache."""
+    """Tokens of one model call. `input` counts everything sent, `cached` the part read from a cache."""
 
     input: int = 0
     output: int = 0

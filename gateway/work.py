@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
 
+from gateway import log as names
 from gateway.bell import Bell
 from gateway.channel import Channel
 from gateway.clock import Clock
@@ -82,7 +83,8 @@ class Worker:
 
     def interrupt(self, conversation_id: int) -> None:
         """Stop the turn of a conversation whose claim has just been taken away."""
-        if running := self._running.get(conversation_id):
+        running = self._running.get(conversation_id)
+        if running and not self.turns.is_finishing(conversation_id):
             running[1].cancel()
 
     @property
@@ -96,18 +98,20 @@ class Worker:
         self.bell.ring()
 
     async def _run(self, claim: Claim) -> None:
+        names.conversation.set(claim.address.key)
+        names.turn.set(f"{claim.conversation_id}.{claim.turn}")
         try:
             self.sender.push(await self.turns.run(claim))
         except LeaseLost:
-            log.info("turn.lost", extra={"conversation": claim.address.key})
+            log.info("turn.lost")
         except StoreError as error:
-            log.warning("turn.unstored", extra={"conversation": claim.address.key, "problem": str(error)})
+            log.warning("turn.unstored", extra={"problem": str(error)})
             await self._let_go(claim)
         except asyncio.CancelledError:
             # Only /stop and the end of the grace time cancel a turn; either way its rows are in order.
-            log.info("turn.cancelled", extra={"conversation": claim.address.key})
+            log.info("turn.cancelled")
         except Exception:  # root of a turn: one bad conversation must not end the others
-            log.exception("turn.failed", extra={"conversation": claim.address.key})
+            log.exception("turn.failed")
             await self._let_go(claim)
         finally:
             del self._running[claim.conversation_id]
@@ -119,7 +123,7 @@ class Worker:
         try:
             await persist(lambda: self.journal.release(claim, retry_after=wait), self.clock)
         except LeaseLost:
-            log.info("turn.lost", extra={"conversation": claim.address.key})
+            log.info("turn.lost")
 
     async def _keep(self) -> None:
         """Extend the leases of running turns; a lost one ends its turn."""
@@ -286,9 +290,10 @@ class Supervised:
 async def supervise(
     run: Callable[[], Awaitable[None]], seen: Supervised, clock: Clock, *, chance: Random | None = None
 ) -> None:
-    """Run something for ever, again after each failure (1 s to 60 s later); one that is down harms no other."""
+    """Run something for ever, again 1 s to 60 s after each failure; one that is down harms no other."""
     chance = chance or Random()  # noqa: S311 - jitter, not a secret
     wait = 1.0
+    healthy = 60.0
     while True:
         started = clock.now()
         seen.state = "running"
@@ -304,5 +309,5 @@ async def supervise(
         else:
             seen.state = "ended"
             return
-        wait = 1.0 if clock.now() - started > 60 else min(60.0, wait * 2)  # noqa: PLR2004 - a minute of health
+        wait = 1.0 if clock.now() - started > healthy else min(60.0, wait * 2)
         await clock.sleep(wait * (0.5 + chance.random()))

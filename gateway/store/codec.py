@@ -1,14 +1,14 @@
-"""Turns entries into rows and back; written out because `asdict` costs more than the rest of a transaction."""
+"""Turns entries into rows and back; written out, because `asdict` costs more than the transaction."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from gateway.types import (
     AssistantEntry,
     Chat,
     Entry,
+    Json,
     JsonObject,
     Kind,
     NoteEntry,
@@ -21,7 +21,7 @@ from gateway.types import (
 )
 
 
-def dump(value: Any) -> str:
+def dump(value: Json) -> str:
     """Return compact JSON that every database takes: NUL and lone surrogates are escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     try:

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.url import URL
 
 from gateway.clock import Clock
-from gateway.errors import ConfigError, StoreError
+from gateway.errors import AlreadyRunning, ConfigError, StoreError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -35,7 +36,7 @@ BATCH = 256
 
 
 class Database(Protocol):
-    """Runs transactions. `exclusive`: no other process writes here, so leases of the dead are free at once."""
+    """Runs transactions. `exclusive`: no other process writes here, so what the dead held is free at once."""
 
     @property
     def exclusive(self) -> bool: ...
@@ -67,7 +68,7 @@ class _Item(Generic[T]):
     future: asyncio.Future[T]
 
 
-def _pragmas(connection: Any, _record: object) -> None:
+def _pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # SQLAlchemy's begin event decides how a transaction starts
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
@@ -195,7 +196,9 @@ def _attempt(connection: Connection, work: Work[Any], *, alone: bool) -> tuple[A
 def _is_outage(error: BaseException) -> bool:
     """Return whether the database is at fault, and not the statement: only then a repeat makes sense."""
     ours = sa.exc.IntegrityError | sa.exc.ProgrammingError | sa.exc.DataError
-    return isinstance(error, OSError) or (isinstance(error, sa.exc.DBAPIError) and not isinstance(error, ours))
+    return isinstance(error, OSError) or (
+        isinstance(error, sa.exc.DBAPIError) and not isinstance(error, ours)
+    )
 
 
 def _undo(connection: Connection, savepoint: sa.engine.NestedTransaction | None) -> None:
@@ -243,7 +246,7 @@ async def _read(engine: AsyncEngine, work: Work[T]) -> T:
 
 
 class PostgresDatabase:
-    """The same functions on asyncpg; the server's clock decides about leases. Only `open_postgres` makes one."""
+    """The same functions on asyncpg; the server's clock decides about leases. `open_postgres` makes one."""
 
     exclusive = False
 
@@ -289,7 +292,7 @@ class PostgresDatabase:
 def _hold(path: Path) -> int:
     """Take the lock beside the file; return its descriptor.
 
-    Raises: ConfigError if another gateway has it or the folder can't be written.
+    Raises: AlreadyRunning if another gateway has it, ConfigError if the folder can't be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -303,7 +306,7 @@ def _hold(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise ConfigError(
+        raise AlreadyRunning(
             f"another gateway is running on {path}; stop it, or set [store] url to another file"
         ) from error
     return lock
@@ -344,7 +347,7 @@ async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
             )
     except ImportError as error:
         raise ConfigError(
-            "[store] url names PostgreSQL, whose driver is not installed; pip install 'crayfish-gateway[postgres]'"
+            "[store] url names PostgreSQL, whose driver is missing; pip install 'crayfish-gateway[postgres]'"
         ) from error
     except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
         place = f"{url.host}:{url.port or 5432}"

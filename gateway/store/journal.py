@@ -249,9 +249,7 @@ def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
     )
 
 
-def _joining(
-    rows: Sequence[sa.Row[Any]], transcript: Sequence[Entry], *, starts: bool
-) -> Sequence[sa.Row[Any]]:
+def _joining(rows: Sequence[Any], transcript: Sequence[Entry], *, starts: bool) -> Sequence[Any]:
     """Return the waiting rows that belong into this turn.
 
     Messages of people join each other, also while their turn runs (steering); whatever else wakes
@@ -374,7 +372,7 @@ def size(tx: Connection, conversation_id: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Claims conversations and writes their transcripts. `lease` is in seconds; `owner` names this process."""
+    """Claims conversations and writes their transcripts. `lease`: seconds; `owner` names this process."""
 
     db: Database
     owner: str
@@ -467,6 +465,19 @@ class Journal:
             claim.conversation_id, claim.session, claim.next_seq + len(entries), (*claim.transcript, *entries)
         )
         return deliveries
+
+    async def stop(self, address: Address) -> tuple[int | None, bool]:
+        """End whatever runs or waits at an address.
+
+        Returns its conversation, None if there is none, and whether there was anything. Raises: StoreError.
+        """
+        now = self.db.now()
+
+        def work(tx: Connection) -> tuple[int | None, bool]:
+            which = tx.execute(sa.select(_c.id).where(_c.address == address.key)).scalar_one_or_none()
+            return which, which is not None and stop(tx, which, now, new_session=False)
+
+        return await self.db.write(work)
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
         """Extend the leases of running turns; return the lost ones. Raises: StoreError."""

@@ -45,8 +45,8 @@ _PUT = PerDialect(
 )
 
 # Spelled out in the statement, not bound: SQLite uses a partial index only for a value it can see.
-_PENDING = sa.literal_column("'pending'")
-_SENDING = sa.literal_column("'sending'")
+_PENDING: sa.ColumnElement[str] = sa.literal_column("'pending'")
+_SENDING: sa.ColumnElement[str] = sa.literal_column("'sending'")
 
 _earlier = outbound.alias("earlier")
 _blocked = sa.exists().where(
@@ -202,12 +202,12 @@ class Outbox:
         return await self._settle(delivery, state="dead", problem=problem)
 
     async def unsure(self, delivery: Delivery, problem: str) -> None:
-        """Note that nobody knows whether it arrived: once more, or never (reliability 3.1). Raises: StoreError."""
+        """Nobody knows whether it arrived: once more, or never (reliability 3.1). Raises: StoreError."""
         values = {"which": delivery.id, "me": self.owner, "why": problem}
         await self.db.write(lambda tx: run(tx, _UNSURE_ONE, values))
 
     async def recover(self) -> int:
-        """Free what a dead process of ours had reserved; park what is too old; return how many were parked."""
+        """Free what a dead process of ours had reserved; park what is too old, return how many."""
 
         def work(tx: Connection) -> int:
             if self.db.exclusive:

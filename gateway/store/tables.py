@@ -1,4 +1,4 @@
-"""Table definitions, the same on SQLite and PostgreSQL; every column that a reader must know is explained here."""
+"""Table definitions, the same on SQLite and PostgreSQL, with what their columns mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ meta = sa.MetaData()
 
 _id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-# `ready_at` not null: someone should look here then. It is cleared in the transaction that saw nothing waiting.
+# `ready_at` not null: someone should look here then; cleared in the transaction that saw nothing waiting.
 # `epoch` is the fence: each claim, /stop and /new raises it, and a write under an older one is refused.
 # `attempt` counts claims since the transcript last grew; `started` names the ONCE call that may have run.
 conversation = sa.Table(

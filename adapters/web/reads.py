@@ -1,0 +1,46 @@
+"""What the page may ask of the store; the app answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gateway.types import Address, JsonObject
+
+
+class Reads(Protocol):
+    """Answers in plain JSON, about the conversations of the channel `web` only. May raise StoreError."""
+
+    async def sessions(self, limit: int) -> list[JsonObject]:
+        """Return `{"session", "at"}` of the sessions used last, newest first; `at` is UNIX seconds."""
+        ...
+
+    async def messages(self, session: str, limit: int, before: int | None) -> list[JsonObject]:
+        """Return `{"seq", "role", "text", "at"}` of the newest entries (below `before`), oldest first."""
+        ...
+
+    async def replies_after(self, session: str, after: int) -> list[JsonObject]:
+        """Return `{"id", "text", "task"}` of the outgoing messages above `after`, oldest first.
+
+        `id` is the outbox's. A message counts from its commit, whatever the state of its delivery;
+        `task` is the task that it answers, or "".
+        """
+        ...
+
+    async def last_reply(self, session: str) -> int:
+        """Return the id of the newest outgoing message, 0 if there is none."""
+        ...
+
+    async def reply_to(self, key: str) -> str | None:
+        """Return what people got for the stimulus with this key ("" for silence), None while it is open.
+
+        A command's answer counts too.
+        """
+        ...
+
+    async def health(self) -> JsonObject:
+        """Return `{"status": "ready" | "starting" | "draining" | "degraded", …}`, without secrets."""
+        ...
+
+    async def stop(self, address: Address) -> int:
+        """Stop the turn of a conversation and clear what waits; return how many were stopped."""
+        ...

@@ -1,0 +1,184 @@
+"""The command line: reads arguments, calls one function, turns errors into exit codes.
+
+Heavy modules are imported inside the command that needs them, so that `--help` costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from gateway import __version__
+from gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from gateway.config import Loaded
+
+OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+"""Exit codes: done; a bug; the set-up can't work (also argparse's); Ctrl-C."""
+
+Command: TypeAlias = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name and return the exit code."""
+    arguments = _parser().parse_args(argv)
+    return exit_code(lambda: arguments.command(arguments))
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Return the code of a command; an error that it raises ends as text on stderr and a code."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output is gone (`crayfish config show | head`); nothing may be flushed to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the root of the process: there is nobody above
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Print one line for each error that we raised on purpose, else a traceback without secrets."""
+    causes = list(_leaves(error))
+    if all(isinstance(cause, GatewayError) for cause in causes):
+        for cause in causes:
+            print(f"crayfish: {cause}", file=sys.stderr)
+        return REFUSED
+    import traceback
+
+    from gateway.log import redact
+
+    print(redact("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    return FAILED
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that task groups wrapped, or the one itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _leaves(one)
+    else:
+        yield error
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, loaded.settings.log.level)
+    import asyncio
+
+    from gateway import app
+
+    asyncio.run(app.serve(loaded))
+    return OK
+
+
+def _chat(arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    import asyncio
+
+    from gateway import app
+
+    return asyncio.run(app.chat(loaded, arguments.session))
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    import asyncio
+
+    from gateway import app
+
+    print(asyncio.run(app.migrate(loaded)))
+    return OK
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from gateway import doctor
+
+    findings = doctor.examine(arguments.config, os.environ, Path.cwd(), deep=arguments.deep)
+    print(doctor.as_json(findings) if arguments.json else doctor.as_text(findings))
+    return REFUSED if doctor.failed(findings) else OK
+
+
+def _config_show(arguments: argparse.Namespace) -> int:
+    from gateway.config import shown
+
+    loaded = _load(arguments)
+    print(f"# file: {loaded.file or 'none, these are the defaults'}\n# home: {loaded.home}\n")
+    print(shown(loaded.settings))
+    return OK
+
+
+def _config_check(arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    print(f"{loaded.file} is valid" if loaded.file else "no config file found, the defaults hold")
+    return OK
+
+
+def _load(arguments: argparse.Namespace) -> Loaded:
+    from gateway import config
+
+    return config.load(arguments.config, os.environ, Path.cwd())
+
+
+def _log_to_stderr(loaded: Loaded, level: str) -> None:
+    from gateway import config, log
+
+    known = (*config.secrets(loaded.settings), *log.secrets_in(os.environ))
+    log.configure(level, loaded.settings.log.format, known)
+
+
+def _session(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", text):
+        raise argparse.ArgumentTypeError(
+            "a session name has up to 64 letters, digits, dashes and underscores"
+        )
+    return text
+
+
+COMMANDS: dict[str, tuple[Command, str]] = {
+    "run": (_run, "run the gateway until it is stopped"),
+    "chat": (_chat, "talk to the bot in this terminal"),
+    "doctor": (_doctor, "check the set-up and say what to do"),
+    "config show": (_config_show, "print what holds, secrets as set or unset"),
+    "config check": (_config_check, "say whether the file is valid"),
+    "migrate": (_migrate, "bring the database to this version's schema"),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("crayfish", description="A chat-bot gateway for messaging platforms.")
+    parser.add_argument("--version", action="version", version=f"crayfish {__version__}")
+    commands = _subcommands(parser)
+    groups = {"": commands, "config": _subcommands(commands.add_parser("config", help="look at the config"))}
+    for name, (command, text) in COMMANDS.items():
+        group, _, last = name.rpartition(" ")
+        _fill(name, groups[group].add_parser(last, help=text, description=text), command)
+    return parser
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add the arguments of a command."""
+    places = "the config file ($CRAYFISH_CONFIG, ./config.toml, $CRAYFISH_HOME/config.toml)"
+    parser.add_argument("--config", metavar="PATH", type=Path, help=places)
+    parser.set_defaults(command=command)
+    if name == "chat":
+        parser.add_argument("--session", metavar="NAME", type=_session, default="main", help="default: main")
+    if name == "doctor":
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+        parser.add_argument(
+            "--deep", action="store_true", help="also ask platforms and model, read the database"
+        )

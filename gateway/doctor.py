@@ -1,0 +1,459 @@
+"""`crayfish doctor`: looks at the set-up without changing anything, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from gateway import config
+from gateway.access import Policy
+from gateway.config import POSTGRES, SQLITE, HttpSettings, Loaded, ModelSettings
+from gateway.errors import ConfigError, ModelError
+from gateway.log import Redactor, secrets_in, visible
+
+_SCARCE = 500 * 2**20
+_NEEDED = 50 * 2**20
+_TIMEOUT = 5.0
+_MODEL_TIMEOUT = 60.0
+
+
+class Level(StrEnum):
+    """How bad a finding is; only `fail` keeps the gateway from working."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check saw; `remedy` is one sentence on what to do."""
+
+    level: Level
+    name: str
+    text: str
+    remedy: str = ""
+
+
+Check: TypeAlias = Callable[[Loaded], Iterable[Finding]]
+
+
+def examine(path: Path | None, env: Mapping[str, str], cwd: Path, *, deep: bool = False) -> list[Finding]:
+    """Run every check; with `deep` also those that ask platforms and model, and read the whole database.
+
+    Nothing is written, and without `deep` nothing beyond this machine and the database is asked.
+    """
+    findings = [_python()]
+    try:
+        loaded = config.load(path, env, cwd)
+    except ConfigError as error:
+        return [
+            *findings,
+            Finding(Level.FAIL, "config", str(error), "correct it; `crayfish config check` tells more"),
+        ]
+    checks = (*_CHECKS, *_DEEP) if deep else _CHECKS
+    findings += [finding for check in checks for finding in check(loaded)]
+    findings.append(_model(loaded.settings.model, env))
+    if deep:
+        findings.append(_model_answers(loaded.settings.model, env))
+    redact = Redactor((*config.secrets(loaded.settings), *secrets_in(env)))
+    return [replace(one, text=visible(redact(one.text))) for one in findings]
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    """Return whether anything keeps the gateway from working."""
+    return any(one.level is Level.FAIL for one in findings)
+
+
+def as_text(findings: Iterable[Finding]) -> str:
+    """Return one line a finding, its remedy below."""
+    lines: list[str] = []
+    for one in findings:
+        lines.append(f"{one.level:<5} {one.name:<10} {one.text}")
+        if one.remedy:
+            lines.append(f"{'':17}-> {one.remedy}")
+    return "\n".join(lines)
+
+
+def as_json(findings: list[Finding]) -> str:
+    """Return one document: `ok`, and the findings with `level`, `name`, `text`, `remedy`."""
+    body = {"ok": not failed(findings), "findings": [asdict(one) for one in findings]}
+    return json.dumps(body, ensure_ascii=False, indent=2)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding(Level.OK, "python", f"Python {version}, SQLite {sqlite3.sqlite_version}")
+
+
+def _config(loaded: Loaded) -> Iterator[Finding]:
+    file = loaded.file
+    if file is None:
+        yield Finding(Level.OK, "config", "no config file; the defaults hold")
+        return
+    yield Finding(Level.OK, "config", f"{file} is valid")
+    text = file.read_text(encoding="utf-8-sig")
+    inline = any(one in text for one in config.secrets(loaded.settings))
+    if inline and stat.S_IMODE(file.stat().st_mode) & 0o077:
+        yield Finding(
+            Level.WARN,
+            "config",
+            f"others on this machine can read the secrets in {file}",
+            f"chmod 600 {file}",
+        )
+
+
+def _secrets(loaded: Loaded) -> Iterator[Finding]:
+    states = config.secrets_set(loaded.settings).items()
+    yield Finding(
+        Level.OK, "secrets", ", ".join(f"{name} {'set' if known else 'unset'}" for name, known in states)
+    )
+
+
+def _home(loaded: Loaded) -> Iterator[Finding]:
+    yield _folder("home", loaded.home, "set CRAYFISH_HOME to a folder that you own")
+    if loaded.home.is_dir() and stat.S_IMODE(loaded.home.stat().st_mode) & 0o077:
+        yield Finding(
+            Level.WARN,
+            "home",
+            f"others on this machine can look into {loaded.home}",
+            f"chmod 700 {loaded.home}",
+        )
+
+
+def _workspace(loaded: Loaded) -> Iterator[Finding]:
+    yield _folder("workspace", loaded.workspace, "set [workspace] path to a folder that you own")
+
+
+def _folder(name: str, folder: Path, remedy: str) -> Finding:
+    """Return whether a folder can be written to, or made."""
+    there = _nearest(folder)
+    if not there.is_dir():
+        return Finding(Level.FAIL, name, f"{there} is not a folder", remedy)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return Finding(Level.FAIL, name, f"{there} can't be written", remedy)
+    return Finding(Level.OK, name, f"{folder}{'' if there == folder else ' will be made at the first start'}")
+
+
+def _nearest(path: Path) -> Path:
+    """Return the path, or what exists of it."""
+    while not os.path.lexists(path) and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _disk(loaded: Loaded) -> Iterator[Finding]:
+    free = shutil.disk_usage(_nearest(loaded.home)).free
+    level = Level.FAIL if free < _NEEDED else Level.WARN if free < _SCARCE else Level.OK
+    remedy = "" if level is Level.OK else "make room, or move the home with CRAYFISH_HOME"
+    yield Finding(level, "disk", f"{free // 2**20} MB free at {loaded.home}", remedy)
+
+
+def _store(loaded: Loaded) -> Iterator[Finding]:
+    url = loaded.settings.store.url
+    yield _postgres(url) if url.startswith(POSTGRES) else _sqlite(_sqlite_file(url))
+
+
+def _sqlite_file(url: str) -> Path:
+    return Path(url.removeprefix(SQLITE).partition("?")[0])
+
+
+def _sqlite(file: Path) -> Finding:
+    if not file.exists():
+        return _folder("store", file, "set [store] url to a file in a folder that you own")
+    try:
+        with closing(_read_only(file)) as connection:
+            tables = {
+                row[0] for row in connection.execute("select name from sqlite_master where type = 'table'")
+            }
+            version = (
+                _one(connection, "select version_num from alembic_version")
+                if "alembic_version" in tables
+                else None
+            )
+    except sqlite3.Error as error:
+        return Finding(
+            Level.FAIL, "store", f"{file}: {error}", "set [store] url to another file, or restore a backup"
+        )
+    if tables and version is None:
+        return Finding(
+            Level.FAIL, "store", f"{file} belongs to another program", "set [store] url to another file"
+        )
+    return schema(str(file), version, revisions())
+
+
+def _read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=_TIMEOUT)
+
+
+def _one(connection: sqlite3.Connection, query: str) -> str | None:
+    row = connection.execute(query).fetchone()
+    return row[0] if row else None
+
+
+def _postgres(url: str) -> Finding:
+    try:
+        import asyncpg
+    except ImportError:
+        remedy = "pip install 'crayfish-gateway[postgres]'"
+        return Finding(Level.FAIL, "store", "the driver of PostgreSQL is missing", remedy)
+    import asyncio
+
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    place = f"PostgreSQL at {query.get('host') or parts.hostname}{parts.path}"
+    try:
+        version = asyncio.run(asyncio.wait_for(_postgres_version(url), _TIMEOUT))
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        text = f"{place}: {str(error) or 'no answer'}"
+        return Finding(Level.FAIL, "store", text, "start the server, or correct [store] url")
+    return schema(place, version, revisions())
+
+
+async def _postgres_version(url: str) -> str | None:
+    import asyncpg
+
+    parts = urlsplit(url)
+    # What SQLAlchemy calls them, and asyncpg; what else stands there is for SQLAlchemy alone.
+    names = {"ssl": "sslmode", "host": "host", "port": "port"}
+    query = urlencode([(names[key], value) for key, value in parse_qsl(parts.query) if key in names])
+    connection = await asyncpg.connect(parts._replace(scheme="postgresql", query=query).geturl())
+    try:
+        if await connection.fetchval("select to_regclass('alembic_version')") is None:
+            return None
+        version: str | None = await connection.fetchval("select version_num from alembic_version")
+        return version
+    finally:
+        await connection.close()
+
+
+def revisions() -> list[str]:
+    """Return the migrations that this program brings, in order; a file's name begins with its version."""
+    scripts = config.bundled("migrations") / "versions"
+    return sorted(file.name.partition("_")[0] for file in scripts.glob("[0-9]*.py"))
+
+
+def schema(place: str, version: str | None, known: list[str]) -> Finding:
+    """Return what a start will make of a database at `version` (None: empty), given the known migrations."""
+    if version is None:
+        return Finding(Level.OK, "store", f"{place} is empty; the first start sets it up")
+    if version not in known:
+        return Finding(
+            Level.FAIL,
+            "store",
+            f"{place} has schema {version}, which is newer than this program knows",
+            "install the newer version again, or restore the backup from before it",
+        )
+    if version != known[-1]:
+        return Finding(
+            Level.OK, "store", f"{place} has schema {version}; the next start brings it to {known[-1]}"
+        )
+    return Finding(Level.OK, "store", f"{place} has schema {version}, the newest")
+
+
+def _http(loaded: Loaded) -> Iterator[Finding]:
+    http = loaded.settings.http
+    place = f"{http.host}:{http.port}"
+    if not http.enabled:
+        yield Finding(Level.OK, "http", "off")
+    elif problem := _bind_problem(http):
+        if _is_gateway(http):
+            yield Finding(Level.OK, "http", f"a gateway answers at {place}")
+        else:
+            yield Finding(
+                Level.FAIL,
+                "http",
+                f"{place}: {problem}",
+                "set [http] port to a free one (0 picks one), or host",
+            )
+    else:
+        yield Finding(Level.OK, "http", f"{place} is free")
+
+
+def _bind_problem(http: HttpSettings) -> str:
+    """Return why the address can't be listened on, or ""."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(http.host, http.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _is_gateway(http: HttpSettings) -> bool:
+    from http.client import HTTPConnection, HTTPException
+
+    host = "127.0.0.1" if http.host in ("", "0.0.0.0") else http.host  # noqa: S104 - compared, not bound
+    try:
+        with closing(HTTPConnection(host, http.port, timeout=2)) as connection:
+            connection.request("GET", "/healthz")
+            body = json.loads(connection.getresponse().read(1000))
+            return isinstance(body, dict) and body.get("status") == "live"
+    except (OSError, HTTPException, ValueError):
+        return False
+
+
+def _telegram(loaded: Loaded) -> Iterator[Finding]:
+    telegram = loaded.settings.channels.telegram
+    token = telegram.token.get_secret_value()
+    if not (telegram.enabled and token):
+        yield Finding(Level.OK, "telegram", "off" if token else "off: no token")
+    elif not re.fullmatch(r"\d+:[A-Za-z0-9_-]{20,}", token):
+        yield Finding(
+            Level.WARN,
+            "telegram",
+            "the token does not look like 123456:ABC-DEF…",
+            "copy it again from @BotFather",
+        )
+    else:
+        yield Finding(Level.OK, "telegram", f"token set, dm_policy {telegram.dm_policy}")
+        policy = Policy(
+            mode=telegram.dm_policy, allow_from=telegram.allow_from, prefixes=("telegram:", "tg:")
+        )
+        for problem in policy.problems():
+            yield Finding(Level.WARN, "telegram", problem)
+
+
+def _slack(loaded: Loaded) -> Iterator[Finding]:
+    slack = loaded.settings.channels.slack
+    if slack.enabled and (slack.bot_token.get_secret_value() or slack.app_token.get_secret_value()):
+        yield Finding(
+            Level.WARN,
+            "slack",
+            "is configured, but this version has no Slack channel yet",
+            "use another channel",
+        )
+
+
+def _heartbeat(loaded: Loaded) -> Iterator[Finding]:
+    if config.duration(loaded.settings.heartbeat.every):
+        yield Finding(
+            Level.WARN,
+            "heartbeat",
+            "is configured, but this version does not wake up by itself yet",
+            'every = "0m"',
+        )
+
+
+def _model(model: ModelSettings, env: Mapping[str, str]) -> Finding:
+    """Say which model would be asked, without asking anybody."""
+    from gateway.models.auto import configured
+    from gateway.models.providers import PROVIDERS
+
+    if model.dialect == "demo":
+        return Finding(Level.OK, "model", "the demo model, chosen in the configuration")
+    try:
+        plan = configured(model, env)
+    except ConfigError as error:
+        return Finding(Level.FAIL, "model", str(error), "correct [model] in the config file")
+    if plan:
+        return Finding(Level.OK, "model", f"{plan.model} at {plan.base_url} ({plan.why})")
+    keys = ", ".join(provider.env for provider in PROVIDERS)
+    text = "no key: a model server on this machine if one answers, else the demo model, which only echoes"
+    return Finding(Level.WARN, "model", text, f"set one of {keys}, or [model] in the config file")
+
+
+def _model_answers(model: ModelSettings, env: Mapping[str, str]) -> Finding:
+    """Ask the model one short question."""
+    import asyncio
+
+    try:
+        text = asyncio.run(asyncio.wait_for(_one_question(model, env), _MODEL_TIMEOUT))
+    except (ConfigError, ModelError, TimeoutError) as error:
+        text = f"no answer: {error}" if str(error) else f"no answer within {_MODEL_TIMEOUT:.0f} s"
+        return Finding(Level.FAIL, "model", text, "check key, name and base_url in [model]")
+    return Finding(Level.OK, "model", text)
+
+
+async def _one_question(model: ModelSettings, env: Mapping[str, str]) -> str:
+    from gateway.clock import SystemClock
+    from gateway.models.auto import open_model
+    from gateway.models.base import Prompt
+    from gateway.types import Kind, Sender, UserEntry
+
+    clock = SystemClock()
+    choice = await open_model(model, env, clock)
+    try:
+        question = UserEntry("Are you there?", Sender("doctor"), Kind.MESSAGE, clock.wall())
+        await choice.model.reply(Prompt(system="Answer with one word.", entries=(question,)))
+    finally:
+        await choice.model.close()
+    return f"{choice.model.name} answers"
+
+
+def _integrity(loaded: Loaded) -> Iterator[Finding]:
+    """Read the whole database file."""
+    file = _sqlite_file(loaded.settings.store.url)
+    if loaded.settings.store.url.startswith(POSTGRES) or not file.exists():
+        return
+    try:
+        with closing(_read_only(file)) as connection:
+            result = _one(connection, "pragma quick_check(1)")
+    except sqlite3.Error as error:
+        result = str(error)
+    if result == "ok":
+        yield Finding(Level.OK, "store", f"{file} is intact")
+    else:
+        yield Finding(
+            Level.FAIL, "store", f"{file} is damaged: {result}", "stop the gateway and restore a backup"
+        )
+
+
+def _telegram_answers(loaded: Loaded) -> Iterator[Finding]:
+    """Ask the Bot API who we are (Bot API getMe)."""
+    telegram = loaded.settings.channels.telegram
+    token = telegram.token.get_secret_value()
+    if not (telegram.enabled and token):
+        return
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(f"{telegram.api_base}/bot{token}/getMe", b"", _TIMEOUT) as answer:  # noqa: S310 - http(s) only, by config
+            name = json.load(answer)["result"]["username"]
+    except HTTPError as error:
+        error.close()
+        remedy = "copy the token again from @BotFather" if error.code in (401, 404) else "try again later"
+        yield Finding(
+            Level.FAIL, "telegram", f"{telegram.api_base} answers {error.code} {error.reason}", remedy
+        )
+    except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
+        yield Finding(
+            Level.FAIL,
+            "telegram",
+            f"{telegram.api_base} gives no answer: {error}",
+            "check the network and api_base",
+        )
+    else:
+        yield Finding(Level.OK, "telegram", f"{telegram.api_base} knows us as @{name}")
+
+
+_CHECKS: tuple[Check, ...] = (
+    _config,
+    _secrets,
+    _home,
+    _disk,
+    _store,
+    _workspace,
+    _http,
+    _telegram,
+    _slack,
+    _heartbeat,
+)
+_DEEP: tuple[Check, ...] = (_integrity, _telegram_answers)

@@ -1,0 +1,331 @@
+"""The Anthropic Messages dialect."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from gateway.clock import Clock
+from gateway.errors import ModelError, PromptTooLong
+from gateway.models.assembly import usage
+from gateway.models.base import OnRestart, OnText, Prompt, Reply
+from gateway.models.calls import Names, by_name, readable, wire_id, without_named
+from gateway.models.failure import Rejected, broken, stream_failure
+from gateway.models.http import Endpoint, Wire, join, open_client
+from gateway.models.render import note_text, result_text, user_text
+from gateway.models.visible import Visible
+from gateway.repair import repair
+from gateway.types import (
+    AssistantEntry,
+    Entry,
+    Json,
+    JsonObject,
+    NoteEntry,
+    ToolCall,
+    ToolEntry,
+    UserEntry,
+)
+
+log = logging.getLogger(__name__)
+
+_VERSION = "2023-06-01"
+_MARK: JsonObject = {"cache_control": {"type": "ephemeral"}}
+_CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
+
+
+class Anthropic:
+    """A model behind `/v1/messages`."""
+
+    def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
+        self._endpoint = endpoint.check()
+        self._limit = endpoint.max_tokens
+        headers = {
+            "Content-Type": "application/json",
+            "anthropic-version": _VERSION,
+            "x-api-key": endpoint.key,
+        }
+        url = join(endpoint.base_url, "messages")
+        self._wire = Wire(endpoint, url, headers, clock, open_client(endpoint.base_url, endpoint.timeouts))
+
+    @property
+    def name(self) -> str:
+        """Return `provider/model`."""
+        return self._endpoint.name
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._wire.close()
+
+    async def reply(
+        self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
+    ) -> Reply:
+        """Ask once, as `Model.reply` says."""
+        names = Names.of(prompt.tools)
+        form = _Form(repair(prompt.entries), self._limit)
+        while True:
+            body = request(replace(prompt, entries=form.entries), self._endpoint, names, form)
+            answer = _Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
+            try:
+                await self._wire.post(body, answer.feed)
+            except (Rejected, PromptTooLong) as refusal:
+                if answer.text.answer or not form.change(refusal):
+                    raise
+                log.warning("model refused the form of a request", extra={"reason": str(refusal)})
+                continue
+            self._limit = form.limit
+            return answer.reply()
+
+
+@dataclass(slots=True)
+class _Form:
+    """The form in which a prompt is sent."""
+
+    entries: list[Entry]
+    limit: int
+    thinking: bool = True
+    repaired: bool = False
+
+    def change(self, refusal: ModelError) -> bool:
+        """Take another form because of a refusal; return whether there is one left.
+
+        A model's own limit of `max_tokens` is obeyed; thoughts whose signature no longer fits are left
+        out; so is a tool call that the refusal names, once, with its result (session-08).
+        """
+        text = str(refusal)
+        allowed = re.search(r"max_tokens: \d+ > (\d+)", text)
+        if allowed and int(allowed[1]) < self.limit:
+            self.limit = int(allowed[1])
+            return True
+        if self.thinking and re.search(r"signature|thinking", text):
+            self.thinking = False
+            return True
+        fewer = None if self.repaired else without_named(self.entries, text)
+        if fewer is None:
+            return False
+        self.entries, self.repaired = repair(fewer), True
+        return True
+
+
+def request(prompt: Prompt, endpoint: Endpoint, names: Names, form: _Form) -> JsonObject:
+    """Return the body for a prompt whose entries are in order (models 2.3 row 30).
+
+    The cache is told where to cut at up to four places: the last tool, the stable system text, and the
+    last two user messages, of which the earlier one is where the request before this one ended. Tools
+    that may not be used stay in place, since `tool_choice: none` is obeyed here.
+    """
+    body: JsonObject = {"model": endpoint.model, "max_tokens": form.limit, "stream": True}
+    system = [{"type": "text", "text": prompt.system, **_MARK}] if prompt.system else []
+    if prompt.context:
+        system.append({"type": "text", "text": prompt.context})
+    if system:
+        body["system"] = system
+    if prompt.tools:
+        body["tools"] = _tools(prompt, names)
+        if not prompt.tools_allowed:
+            body["tool_choice"] = {"type": "none"}
+    body["messages"] = messages(prompt, endpoint.name, names, thinking=form.thinking)
+    return body
+
+
+def _tools(prompt: Prompt, names: Names) -> list[JsonObject]:
+    tools: list[JsonObject] = [
+        {
+            "name": names.sent(tool.name),
+            "description": tool.description,
+            "input_schema": dict(tool.parameters),
+        }
+        for tool in by_name(prompt.tools)
+    ]
+    tools[-1].update(_MARK)
+    return tools
+
+
+def messages(prompt: Prompt, model: str, names: Names, *, thinking: bool = True) -> list[JsonObject]:
+    """Return the messages, roles in turn; results of tools open the one user message behind the calls."""
+    out: list[JsonObject] = []
+    thoughts_from = _thoughts_from(prompt.entries) if thinking else len(prompt.entries)
+    for position, entry in enumerate(prompt.entries):
+        if isinstance(entry, AssistantEntry):
+            own = entry.model == model and position >= thoughts_from
+            _append(out, "assistant", _assistant(entry, names, with_thoughts=own))
+        else:
+            _append(out, "user", [_user_block(entry, prompt.zone)])
+    for message in [message for message in out if message["role"] == "user"][-2:]:
+        message["content"][-1].update(_MARK)
+    if prompt.nudge:
+        _append(out, "user", [{"type": "text", "text": prompt.nudge}])
+    return out
+
+
+def _thoughts_from(entries: Sequence[Entry]) -> int:
+    """Return the position from which thoughts may be sent again.
+
+    A signature holds for the text before it. Once a summary stands for that, only the thoughts of the
+    turn that goes on are safe.
+    """
+    if not any(isinstance(entry, NoteEntry) for entry in entries):
+        return 0
+    return max((at for at, entry in enumerate(entries) if isinstance(entry, UserEntry)), default=0)
+
+
+def _append(out: list[JsonObject], role: str, blocks: list[JsonObject]) -> None:
+    """Add blocks, to the last message if it has the same role."""
+    if out and out[-1]["role"] == role:
+        out[-1]["content"].extend(blocks)
+    else:
+        out.append({"role": role, "content": blocks})
+
+
+def _user_block(entry: UserEntry | ToolEntry | NoteEntry, zone: str) -> JsonObject:
+    match entry:
+        case UserEntry():
+            return {"type": "text", "text": user_text(entry, zone)}
+        case NoteEntry():
+            return {"type": "text", "text": note_text(entry)}
+        case ToolEntry():
+            block: JsonObject = {
+                "type": "tool_result",
+                "tool_use_id": wire_id(entry.call_id, short=False),
+                "content": result_text(entry),
+            }
+            return {**block, "is_error": True} if entry.is_error else block
+
+
+def _assistant(entry: AssistantEntry, names: Names, *, with_thoughts: bool) -> list[JsonObject]:
+    blocks: list[JsonObject] = list(entry.state.get("thinking", ())) if with_thoughts else []
+    if entry.text.strip():
+        blocks.append({"type": "text", "text": entry.text})
+    blocks += [
+        {
+            "type": "tool_use",
+            "id": wire_id(call.id, short=False),
+            "name": names.sent(call.name),
+            "input": call.args,
+        }
+        for call in entry.calls
+    ]
+    return blocks
+
+
+@dataclass(slots=True)
+class _Block:
+    """A content block that is still coming: text, a thought or a tool call."""
+
+    start: JsonObject
+    pieces: list[str] = field(default_factory=list)
+    signature: str = ""
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Takes the events of a stream, or one whole message, and makes a Reply of them."""
+
+    model: str
+    names: Names
+    hide: str
+    text: Visible
+    _blocks: dict[int, _Block] = field(default_factory=dict)
+    _usage: JsonObject = field(default_factory=dict)
+    _stop: str | None = None
+
+    def feed(self, event: JsonObject) -> None:
+        """Take one event.
+
+        Raises: ModelError, if it is an error: `overloaded_error` may come in the middle.
+        """
+        if event.get("error"):
+            raise stream_failure(self.model, event["error"], self.hide)
+        match event.get("type"):
+            case "message_start":
+                self._whole(event.get("message") or {})
+            case "message":
+                self._whole(event)
+            case "content_block_start":
+                self._start(event.get("index", 0), event.get("content_block") or {})
+            case "content_block_delta":
+                self._delta(event.get("index", 0), event.get("delta") or {})
+            case "message_delta":
+                self._stop = (event.get("delta") or {}).get("stop_reason") or self._stop
+                self._count(event.get("usage"))
+            case _:
+                pass
+
+    def reply(self) -> Reply:
+        """Return what came.
+
+        Raises: ModelBusy, if the answer broke off; ModelRefused, if it was withheld.
+        """
+        text, inline = self.text.end()
+        if self._stop is None:
+            raise broken(self.model, "the answer broke off" if self._blocks else "the answer was empty")
+        cut = self._stop in _CUT
+        calls = self._calls(cut=cut)
+        if self._stop == "refusal" and not text and not calls:
+            hint = "The model refused to answer this. Please say it in other words."
+            raise Rejected(f"{self.model}: refusal", status=200, hint=hint)
+        thinking = [_thought(block) for block in self._of("thinking", "redacted_thinking")]
+        reasoning = "".join(block.get("thinking", "") for block in thinking) + inline
+        # A thought without its signature is refused when it comes back.
+        signed = [block for block in thinking if block.get("signature") or block.get("data")]
+        state: JsonObject = {"thinking": signed} if signed else {}
+        return Reply(AssistantEntry(text, calls, reasoning, self.model, state), usage(self._usage), cut)
+
+    def _calls(self, *, cut: bool) -> tuple[ToolCall, ...]:
+        blocks = self._of("tool_use")
+        return tuple(
+            readable(
+                block.start.get("id") or None,
+                self.names.ours(block.start.get("name") or ""),
+                "".join(block.pieces) or block.start.get("input"),
+                cut=cut and block is blocks[-1],
+                extra={},
+            )
+            for block in blocks
+            if block.start.get("name")
+        )
+
+    def _of(self, *kinds: str) -> list[_Block]:
+        return [block for _, block in sorted(self._blocks.items()) if block.start.get("type") in kinds]
+
+    def _whole(self, message: JsonObject) -> None:
+        """Take the frame of a message, or, from a server that does not stream, all of it."""
+        self._count(message.get("usage"))
+        self._stop = message.get("stop_reason") or self._stop
+        for index, block in enumerate(message.get("content") or ()):
+            self._start(index, block)
+
+    def _start(self, index: int, block: JsonObject) -> None:
+        self._blocks[index] = _Block(block)
+        if block.get("type") == "text" and block.get("text"):
+            self.text.feed(block["text"])
+
+    def _delta(self, index: int, delta: JsonObject) -> None:
+        block = self._blocks.setdefault(index, _Block({}))
+        match delta.get("type"):
+            case "text_delta":
+                self.text.feed(delta.get("text") or "")
+            case "input_json_delta":
+                block.pieces.append(delta.get("partial_json") or "")
+            case "thinking_delta":
+                block.pieces.append(delta.get("thinking") or "")
+            case "signature_delta":
+                block.signature += delta.get("signature") or ""
+            case _:
+                pass
+
+    def _count(self, counts: Json) -> None:
+        if isinstance(counts, dict):
+            self._usage.update({key: value for key, value in counts.items() if value is not None})
+
+
+def _thought(block: _Block) -> JsonObject:
+    """Return a thinking block as it must come back: unchanged."""
+    if block.start.get("type") == "redacted_thinking":
+        return block.start
+    return {
+        "type": "thinking",
+        "thinking": str(block.start.get("thinking") or "") + "".join(block.pieces),
+        "signature": str(block.start.get("signature") or "") + block.signature,
+    }

@@ -1,0 +1,176 @@
+"""Ollama's own dialect, in which the size of the context can be set.
+
+Its OpenAI-compatible endpoint ignores that size: it cuts a longer prompt from the front without a word,
+and so loses the system text and the tools first (models 1.1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gateway.clock import Clock
+from gateway.errors import PromptTooLong
+from gateway.models.base import OnRestart, OnText, Prompt, Reply
+from gateway.models.calls import Names, by_name, readable
+from gateway.models.failure import broken, stream_failure
+from gateway.models.http import Endpoint, Wire, open_client
+from gateway.models.probe import ollama_root
+from gateway.models.render import note_text, result_text, system_text, user_text
+from gateway.models.visible import Visible
+from gateway.repair import repair
+from gateway.types import AssistantEntry, Json, JsonObject, NoteEntry, ToolCall, ToolEntry, Usage, UserEntry
+
+_LEAST_BYTES_PER_TOKEN = 4.5
+"""Prose of any language has fewer bytes in a token, so a prompt that is too long even by this surely is."""
+
+
+class Ollama:
+    """A model behind `/api/chat`.
+
+    `context` is the window in tokens that the server reserves memory for. `tools` says whether the model
+    was made for tools; without, none are sent, and it can only talk.
+    """
+
+    def __init__(self, endpoint: Endpoint, clock: Clock, *, context: int, tools: bool = True) -> None:
+        self._endpoint = endpoint.check()
+        self._context = context
+        self._tools = tools
+        headers = {"Content-Type": "application/json"}
+        if endpoint.key:
+            headers["Authorization"] = f"Bearer {endpoint.key}"
+        url = f"{ollama_root(endpoint.base_url)}/api/chat"
+        self._wire = Wire(endpoint, url, headers, clock, open_client(endpoint.base_url, endpoint.timeouts))
+
+    @property
+    def name(self) -> str:
+        """Return `provider/model`."""
+        return self._endpoint.name
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._wire.close()
+
+    async def reply(
+        self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
+    ) -> Reply:
+        """Ask once, as `Model.reply` says."""
+        names = Names.of(prompt.tools)
+        shown = prompt if self._tools else replace(prompt, tools=())
+        body = request(shown, self._endpoint, names, self._context)
+        _check_size(body, self._context, self.name)
+        answer = _Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
+        await self._wire.post(body, answer.feed)
+        return answer.reply()
+
+
+def request(prompt: Prompt, endpoint: Endpoint, names: Names, context: int) -> JsonObject:
+    """Return the body; there is no `tool_choice`, so tools that may not be used are left out."""
+    body: JsonObject = {
+        "model": endpoint.model,
+        "messages": messages(prompt, names),
+        "stream": True,
+        "options": {"num_ctx": context, "num_predict": min(endpoint.max_tokens, context // 2)},
+    }
+    if prompt.tools and prompt.tools_allowed:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": names.sent(tool.name),
+                    "description": tool.description,
+                    "parameters": dict(tool.parameters),
+                },
+            }
+            for tool in by_name(prompt.tools)
+        ]
+    return body
+
+
+def messages(prompt: Prompt, names: Names) -> list[JsonObject]:
+    """Return the messages; arguments are objects here, and a result names its tool instead of its call."""
+    system = system_text(prompt)
+    out: list[JsonObject] = [{"role": "system", "content": system}] if system else []
+    for entry in repair(prompt.entries):
+        match entry:
+            case UserEntry():
+                out.append({"role": "user", "content": user_text(entry, prompt.zone)})
+            case NoteEntry():
+                out.append({"role": "user", "content": note_text(entry)})
+            case ToolEntry():
+                name = names.sent(entry.name)
+                out.append({"role": "tool", "tool_name": name, "content": result_text(entry)})
+            case AssistantEntry():
+                message: JsonObject = {"role": "assistant", "content": entry.text}
+                if entry.calls:
+                    message["tool_calls"] = [
+                        {"function": {"name": names.sent(call.name), "arguments": call.args}}
+                        for call in entry.calls
+                    ]
+                out.append(message)
+    if prompt.nudge:
+        out.append({"role": "user", "content": prompt.nudge})
+    return out
+
+
+def _check_size(body: JsonObject, context: int, model: str) -> None:
+    """Refuse what the server would cut from the front without a word."""
+    size = len(
+        json.dumps([body["messages"], body.get("tools")], ensure_ascii=False).encode("utf-8", "replace")
+    )
+    if size / _LEAST_BYTES_PER_TOKEN > context:
+        hint = "This conversation is too long for the model. Send /new to start afresh."
+        raise PromptTooLong(f"{model}: {size} bytes don't fit in {context} tokens", hint=hint)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Takes the lines of a stream, makes a Reply of them."""
+
+    model: str
+    names: Names
+    hide: str
+    text: Visible
+    _thoughts: list[str] = field(default_factory=list)
+    _calls: list[ToolCall] = field(default_factory=list)
+    _last: Mapping[str, Json] = field(default_factory=dict)
+
+    def feed(self, event: JsonObject) -> None:
+        """Take one line.
+
+        Raises: ModelError, if it is an error.
+        """
+        if event.get("error"):
+            raise stream_failure(self.model, event["error"], self.hide)
+        message = event.get("message") or {}
+        if message.get("thinking"):
+            self._thoughts.append(message["thinking"])
+        if message.get("content"):
+            self.text.feed(message["content"])
+        for item in message.get("tool_calls") or ():
+            function = item.get("function") or {}
+            if function.get("name"):
+                name = self.names.ours(function["name"])
+                self._calls.append(
+                    readable(item.get("id") or None, name, function.get("arguments"), cut=False, extra={})
+                )
+        if event.get("done"):
+            self._last = event
+
+    def reply(self) -> Reply:
+        """Return what came.
+
+        Raises: ModelBusy, if the answer broke off.
+        """
+        text, inline = self.text.end()
+        if not self._last:
+            raise broken(
+                self.model, "the answer broke off" if text or self._calls else "the answer was empty"
+            )
+        counts = self._last
+        usage = Usage(
+            input=int(counts.get("prompt_eval_count") or 0), output=int(counts.get("eval_count") or 0)
+        )
+        entry = AssistantEntry(text, tuple(self._calls), "".join(self._thoughts) + inline, self.model)
+        return Reply(entry, usage, counts.get("done_reason") == "length")

@@ -1,0 +1,54 @@
+"""Entries in words: what every dialect says in the same way, and with the same bytes in every request."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from gateway.models.base import Prompt
+from gateway.types import Chat, Kind, NoteEntry, ToolEntry, UserEntry
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_LONGEST_NAME = 64
+_NOTE = "[Summary of the earlier conversation, whose messages are no longer here]\n"
+
+
+def system_text(prompt: Prompt) -> str:
+    """Return the one system text: what is stable first, what may change last (agent 2.2)."""
+    return "\n\n".join(part for part in (prompt.system, prompt.context) if part)
+
+
+def stamp(at: float, zone: str) -> str:
+    """Return when a message was sent, as `[Sat 2026-02-28 14:30 +08:00] `; `at` is UNIX seconds."""
+    moment = datetime.fromtimestamp(at, ZoneInfo(zone))
+    text = moment.isoformat(" ", "minutes")
+    return f"[{_DAYS[moment.weekday()]} {text[:16]} {text[16:]}] "
+
+
+def user_text(entry: UserEntry, zone: str) -> str:
+    """Return what a person said, with the time it was sent, and with their name where several can talk.
+
+    What the gateway itself says (a heartbeat, a schedule) comes without both. The time is the stored
+    one: it never changes the bytes of a message that a provider has cached (cache-01, cache-04).
+    """
+    if entry.kind is not Kind.MESSAGE:
+        return entry.text or "(empty)"
+    return stamp(entry.at, zone) + _label(entry) + (entry.text or "(empty message)")
+
+
+def _label(entry: UserEntry) -> str:
+    if entry.chat is not Chat.GROUP:
+        return ""
+    # A name is the sender's own choice: on one line it can't imitate another message.
+    name = " ".join((entry.sender.name or entry.sender.id).split())[:_LONGEST_NAME]
+    return f"{name}: "
+
+
+def note_text(entry: NoteEntry) -> str:
+    """Return a summary, labelled so that the model does not take it for a person's words."""
+    return _NOTE + entry.text
+
+
+def result_text(entry: ToolEntry) -> str:
+    """Return a tool's result; providers refuse an empty one."""
+    return entry.text if entry.text.strip() else "(no output)"

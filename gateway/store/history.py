@@ -1,0 +1,123 @@
+"""What pages and terminals may look up: sessions, messages, replies; plain JSON, read beside the writer."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.store.tables import conversation, entry, inbound, outbound
+from gateway.types import Address, JsonObject
+
+_PEOPLE = sa.or_(
+    entry.c.role == "user", sa.and_(entry.c.role == "assistant", entry.c.body.not_like('%"calls":%'))
+)
+
+
+def sessions(tx: Connection, channel: str, limit: int) -> list[JsonObject]:
+    """Return `{"session", "at"}` of a channel's conversations, those used last first."""
+    newest = sa.func.max(inbound.c.at).label("newest")
+    rows = tx.execute(
+        sa.select(conversation.c.address, newest)
+        .join(inbound, inbound.c.conversation_id == conversation.c.id)
+        .where(conversation.c.address.startswith(f"{channel}:", autoescape=True))
+        .group_by(conversation.c.address)
+        .order_by(newest.desc())
+        .limit(limit)
+    )
+    return [{"session": Address.parse(row.address).chat, "at": row.newest} for row in rows]
+
+
+def messages(tx: Connection, address: Address, limit: int, before: int | None) -> list[JsonObject]:
+    """Return `{"seq", "role", "text", "at"}` of what was said in the running session, oldest first."""
+    chosen = sa.select(conversation.c.id, conversation.c.session).where(conversation.c.address == address.key)
+    here = tx.execute(chosen).one_or_none()
+    if here is None:
+        return []
+    wanted = [entry.c.conversation_id == here.id, entry.c.session == here.session, _PEOPLE]
+    if before is not None:
+        wanted.append(entry.c.seq < before)
+    rows = tx.execute(
+        sa.select(entry.c.seq, entry.c.role, entry.c.body, entry.c.at)
+        .where(*wanted)
+        .order_by(entry.c.seq.desc())
+        .limit(limit)
+    ).all()
+    return [
+        {"seq": row.seq, "role": row.role, "text": json.loads(row.body)["text"], "at": row.at}
+        for row in reversed(rows)
+    ]
+
+
+def replies_after(tx: Connection, address: Address, after: int) -> list[JsonObject]:
+    """Return `{"id", "text", "key"}` of the messages above `after`; `key`: a stimulus they answer, or ""."""
+    rows = tx.execute(
+        sa.select(outbound.c.id, outbound.c.key, outbound.c.body)
+        .where(outbound.c.address == address.key, outbound.c.id > after)
+        .order_by(outbound.c.id)
+    ).all()
+    return [
+        {"id": row.id, "text": json.loads(row.body)["text"], "key": _answered(tx, row.key)} for row in rows
+    ]
+
+
+def last_reply(tx: Connection, address: Address) -> int:
+    """Return the id of the newest outgoing message, 0 if there is none."""
+    newest = sa.select(sa.func.max(outbound.c.id)).where(outbound.c.address == address.key)
+    return tx.execute(newest).scalar_one() or 0
+
+
+def reply_to(tx: Connection, key: str) -> str | None:
+    """Return what people got for a stimulus ("" for silence), None while it is open or unknown."""
+    asked = tx.execute(
+        sa.select(inbound.c.conversation_id, inbound.c.seq, inbound.c.turn).where(inbound.c.key == key)
+    ).one_or_none()
+    if asked is None or asked.seq is None:
+        return None
+    if asked.seq == 0:
+        return _text(tx, outbound.c.key == f"command:{key}")
+    last = tx.execute(
+        sa.select(entry.c.seq, entry.c.role, entry.c.body)
+        .where(
+            entry.c.conversation_id == asked.conversation_id,
+            entry.c.turn == asked.turn,
+            entry.c.seq >= asked.seq,
+        )
+        .order_by(entry.c.seq.desc())
+        .limit(1)
+    ).one()
+    if last.role != "assistant" or json.loads(last.body).get("calls"):
+        return None
+    return _text(tx, outbound.c.key.startswith(f"reply:{asked.conversation_id}:{last.seq}:", autoescape=True))
+
+
+def _text(tx: Connection, which: sa.ColumnElement[bool]) -> str:
+    rows = tx.execute(sa.select(outbound.c.body).where(which).order_by(outbound.c.id))
+    return "\n".join(json.loads(body)["text"] for body in rows.scalars())
+
+
+def _answered(tx: Connection, key: str) -> str:
+    """Return the key of the newest stimulus that an outgoing message answers."""
+    kind, _, rest = key.partition(":")
+    if kind == "command":
+        return rest
+    if kind != "reply":
+        return ""
+    which, seq, _ = rest.split(":")
+    turn = sa.select(entry.c.turn).where(entry.c.conversation_id == int(which), entry.c.seq == int(seq))
+    found: Any = tx.execute(
+        sa.select(inbound.c.key)
+        .where(inbound.c.conversation_id == int(which), inbound.c.turn == turn.scalar_subquery())
+        .order_by(inbound.c.id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    return str(found or "")
+
+
+def depth(tx: Connection) -> JsonObject:
+    """Return how much waits: conversations to look at, messages to deliver."""
+    waiting = sa.select(sa.func.count()).where(conversation.c.ready_at.is_not(None))
+    unsent = sa.select(sa.func.count()).where(outbound.c.state.in_(("pending", "sending")))
+    return {"conversations": tx.execute(waiting).scalar_one(), "outbox": tx.execute(unsent).scalar_one()}

@@ -1,0 +1,177 @@
+"""Paths beneath a folder: nothing outside it can be reached, whatever the names and links say.
+
+A path is walked one component at a time from an open folder to the next, never through a link that
+the kernel follows. A link is read as text and its target walked the same way, so that there is no
+moment between a check and its use in which a swapped name could lead out (reliability 4.3).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gateway.errors import ToolError
+
+MAX_BYTES = 4096
+MAX_DEPTH = 64
+MAX_LINKS = 40
+
+_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|file:", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{?[A-Z_]+\}?(/|$)|%[A-Za-z_]+%")
+
+_REASONS = {
+    errno.ENOENT: "not found",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EISDIR: "is a folder",
+    errno.EACCES: "the system does not permit it",
+    errno.EPERM: "the system does not permit it",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ELOOP: "the link can't be followed",
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the disk is read-only",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A name in an open folder. `name` was no link when it was looked at, and is `.` for the folder itself.
+
+    `folder` is a file descriptor that lives as long as the `reach` block. `shown` is the path as the
+    model wrote it, for texts.
+    """
+
+    folder: int
+    name: str
+    shown: str
+
+
+@contextmanager
+def reach(root: Path, path: str, *, new: bool = False) -> Iterator[Place]:
+    """Walk to `path` beneath `root` (absolute, without links); with `new`, make missing folders.
+
+    Raises: ToolError, also for every OSError inside the block; its text names no path outside `root`.
+    """
+    parts = _vet(path, root, new=new)
+    folders: list[int] = []
+    try:
+        folders.append(os.open(root, _FOLDER))
+        name = _walk(root, folders, deque(parts), new=new)
+        yield Place(folders[-1], name, path)
+    except OSError as error:
+        raise ToolError(f"{path!r}: {reason(error)}.") from error
+    finally:
+        for folder in folders:
+            os.close(folder)
+
+
+def reason(error: OSError) -> str:
+    """Say what went wrong, without the host's paths that the exception's own text holds."""
+    if error.errno is None:
+        return str(error) or "no reason given"
+    return _REASONS.get(error.errno) or os.strerror(error.errno).lower()
+
+
+def _vet(path: str, root: Path, *, new: bool) -> list[str]:
+    """Split `path` into components relative to `root`; refuse what no file of a workspace is called."""
+    if not path.strip():
+        raise ToolError("The path is empty.")
+    if len(path.encode("utf-8", "replace")) > MAX_BYTES:
+        raise ToolError(f"The path is longer than {MAX_BYTES} bytes.")
+    if _CONTROL.search(path) or not _encodable(path):
+        raise ToolError("The path holds control characters or broken Unicode.")
+    if "\\" in path or _DRIVE.match(path):
+        raise ToolError(f"{path!r} is a Windows path; give a path in the workspace, with / between folders.")
+    if _URL.match(path):
+        raise ToolError(f"{path!r} is a URL; give a path in the workspace.")
+    if path.startswith("~") or _VARIABLE.match(path):
+        raise ToolError(f"{path!r}: ~ and variables are not expanded; give a path in the workspace.")
+    if new and ":" in path:
+        raise ToolError(f"{path!r}: a new file's name can't hold a colon.")
+    if PurePosixPath(path).is_absolute():
+        return _inside(path, root, path)
+    return _split(path)
+
+
+def _encodable(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _split(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in {"", "."}]
+
+
+def _inside(absolute: str, root: Path, shown: str) -> list[str]:
+    """Return the components of an absolute path below `root`; `..` in them is left to the walk."""
+    base, parts = _split(str(root)), _split(absolute)
+    if parts[: len(base)] != base:
+        raise _escape(shown)
+    return parts[len(base) :]
+
+
+def _escape(shown: str) -> ToolError:
+    return ToolError(f"{shown!r} leads outside the workspace; only files in the workspace can be used.")
+
+
+def _walk(root: Path, folders: list[int], names: deque[str], *, new: bool) -> str:
+    """Push the folders on the way onto `folders` and return the last name.
+
+    `..` goes back to the folder that we came through, so that a folder moved meanwhile changes nothing.
+    """
+    shown, links = "/".join(names), 0
+    while names:
+        name = names.popleft()
+        if name == "..":
+            if len(folders) == 1:
+                raise _escape(shown)
+            os.close(folders.pop())
+        elif (target := _link(name, folders[-1])) is not None:
+            links += 1
+            if links > MAX_LINKS:
+                raise ToolError(f"{shown!r} goes round in a loop of links.")
+            if target.startswith("/"):
+                names.extendleft(reversed(_inside(target, root, shown)))
+                while len(folders) > 1:
+                    os.close(folders.pop())
+            else:
+                names.extendleft(reversed(_split(target)))
+        elif not names:
+            return name
+        elif len(folders) > MAX_DEPTH:
+            raise ToolError(f"The path has more than {MAX_DEPTH} folders.")
+        else:
+            folders.append(_enter(name, folders[-1], new=new))
+    return "."
+
+
+def _link(name: str, folder: int) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=folder)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:
+            return None
+        raise
+
+
+def _enter(name: str, folder: int, *, new: bool) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if not new:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+    return os.open(name, _FOLDER, dir_fd=folder)

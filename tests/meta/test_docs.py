@@ -1,0 +1,75 @@
+"""The documentation tells everything there is, and nothing that there is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import cli, config
+from gateway.config import Settings
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "config.example.toml"
+KEYS = dict(config.fields())
+MANUAL = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+
+
+def test_the_example_loads_as_it_is_and_changes_nothing() -> None:
+    assert config.parse(EXAMPLE.read_text(encoding="utf-8"), {}, ROOT) == Settings()
+
+
+def uncommented() -> str:
+    return re.sub(r"(?m)^# ([a-z_]+ = )", r"\1", EXAMPLE.read_text(encoding="utf-8"))
+
+
+def test_the_example_shows_every_key_with_its_default() -> None:
+    text = uncommented()
+    assert config.parse(text, {}, ROOT) == Settings()
+    for name in KEYS:
+        table, _, key = name.rpartition(".")
+        section = text.partition(f"\n[{table}]")[2].partition("\n[")[0]
+        assert re.search(rf"(?m)^{key} = ", section), name
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_manual_explains_every_key_with_its_default(name: str) -> None:
+    table, _, key = name.rpartition(".")
+    section = MANUAL.partition(f"\n## `[{table}]`")[2].partition("\n## ")[0]
+    row = re.search(rf"(?m)^\| `{key}` \| `(.*?)` \| \S", section)
+    assert row, name
+    default = KEYS[name].default
+    shown = default.get_secret_value() if hasattr(default, "get_secret_value") else default
+    assert row[1] == json.dumps(shown)
+
+
+def test_the_manual_explains_no_key_that_is_gone() -> None:
+    sections = re.findall(r"(?ms)^## `\[([a-z.]+)\]`\n(.*?)(?=^## |\Z)", MANUAL)
+    told = {
+        f"{table}.{key}" for table, text in sections for key in re.findall(r"(?m)^\| `([a-z_]+)` \|", text)
+    }
+    assert told == set(KEYS)
+
+
+def test_the_manual_lists_the_secrets() -> None:
+    for name in config.secrets_set(Settings()):
+        assert f"`{name}`" in MANUAL
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_manual_explains_every_command(command: str) -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert re.search(rf"(?m)^\| `crayfish {command}[ `]", text)
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]),
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target

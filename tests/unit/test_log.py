@@ -1,0 +1,249 @@
+"""The log: what a line looks like, and what never stands in one."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import copy_context
+from typing import TypeAlias
+
+import pytest
+
+from gateway import log
+
+TOKEN = "123456:AAHfake_token_value_abcdefghijklmnopqr"
+"""Case secrets-01."""
+
+Lines: TypeAlias = Callable[[], list[str]]
+Configured: TypeAlias = Callable[..., Lines]
+
+_log = logging.getLogger("gateway.test")
+
+
+@pytest.fixture
+def configured() -> Iterator[Configured]:
+    """Configure the log onto a text; the function that comes back ends it and returns its lines."""
+    level = logging.root.level
+
+    def start(style: str = "console", secrets: tuple[str, ...] = (), at: str = "debug") -> Lines:
+        stream = io.StringIO()
+        log.configure(at, style, secrets, stream)
+
+        def lines() -> list[str]:
+            log.shutdown()
+            return stream.getvalue().splitlines()
+
+        return lines
+
+    yield start
+    log.shutdown()
+    logging.root.setLevel(level)
+
+
+def test_a_line_has_time_level_event_and_fields(configured: Configured) -> None:
+    lines = configured()
+    _log.info("turn.done", extra={"rounds": 2, "model": "demo"})
+    (line,) = lines()
+    assert line[8:] == " INFO    turn.done rounds=2 model=demo"
+
+
+def test_a_json_line_is_one_object_with_numbers_as_numbers(configured: Configured) -> None:
+    lines = configured("json")
+    _log.warning(
+        "turn.done", extra={"rounds": 2, "cost": 0.5, "ok": True, "ratio": float("nan"), "key": None}
+    )
+    (line,) = lines()
+    body = json.loads(line)
+    assert body.pop("time").endswith("+00:00")
+    assert body == {
+        "level": "warning",
+        "logger": "gateway.test",
+        "event": "turn.done",
+        "rounds": 2,
+        "cost": 0.5,
+        "ok": True,
+        "ratio": "nan",
+        "key": None,
+    }
+
+
+def test_the_conversation_and_the_turn_of_the_caller_stand_in_its_lines_only(configured: Configured) -> None:
+    lines = configured()
+
+    def in_a_turn() -> None:
+        log.conversation.set("telegram:42:")
+        log.turn.set("t1")
+        _log.info("inside")
+
+    copy_context().run(in_a_turn)
+    _log.info("outside")
+    inside, outside = lines()
+    assert inside.endswith("inside conversation=telegram:42: turn=t1")
+    assert outside.endswith("outside")
+
+
+def test_a_field_can_not_replace_the_event_of_a_json_line(configured: Configured) -> None:
+    lines = configured("json")
+    _log.info("turn.done", extra={"event": "other", "level": "x"})
+    assert json.loads(lines()[0])["event"] == "turn.done"
+
+
+@pytest.mark.parametrize("style", ["console", "json"])
+def test_a_known_secret_is_nowhere_whatever_way_it_came(configured: Configured, style: str) -> None:
+    secret = 'pa"ss wörd/1'
+    lines = configured(style, (secret,))
+    _log.info(f"a {secret}")
+    _log.info("b %s", secret)
+    _log.info("c", extra={"field": secret, "more": {"deep": [secret]}})
+    _log.info("http://h/?x=pa%22ss%20w%C3%B6rd%2F1")
+    try:
+        raise ValueError(secret)
+    except ValueError:
+        _log.exception("d")
+    text = "\n".join(lines())
+    assert text.count("***") == 6
+    assert "ss w" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        pytest.param(f"GET /bot{TOKEN}/getMe", "GET /bot***/getMe", id="secrets-01-in-a-path"),
+        pytest.param("https://h/bot42:short/getMe", "https://h/bot***/getMe", id="secrets-001"),
+        pytest.param(f"token {TOKEN}.", "token ***.", id="secrets-01-alone"),
+        pytest.param("https://user:pass@host/", "https://***@host/", id="secrets-010"),
+        pytest.param(
+            "postgresql+asyncpg://u:p@ss@h:5/d", "postgresql+asyncpg://***@h:5/d", id="at-in-password"
+        ),
+        pytest.param("Authorization: Bearer abc.def-123", "Authorization: Bearer ***", id="bearer"),
+        pytest.param("Incorrect API key: sk-proj-abcDEF_123456789", "Incorrect API key: ***", id="openai"),
+        pytest.param("/v1beta/models?key=AIzaX&alt=sse", "/v1beta/models?key=***&alt=sse", id="query"),
+        pytest.param("AIza" + "x" * 35, "***", id="google"),
+        pytest.param("xoxb-1234567890-abc xapp-1-A0-123-abc", "*** ***", id="slack"),
+        pytest.param("3f786850e387550fdab836ed7e6dc881de23001b", None, id="secrets-016"),
+        pytest.param("telegram:123456789:17 at 12:30", None, id="a-conversation"),
+        pytest.param("https://host:8080/path@2", None, id="a-port"),
+        pytest.param("message_key=telegram:1:2", None, id="a-key-that-is-none"),
+    ],
+)
+def test_what_looks_like_a_secret_is_replaced_and_nothing_else(given: str, shown: str | None) -> None:
+    assert log.Redactor()(given) == (shown or given)
+
+
+def test_a_short_secret_does_not_blank_out_words(configured: Configured) -> None:
+    lines = configured(secrets=("", "a", "turn"))
+    _log.info("turn.start")
+    assert lines()[0].endswith("turn.start")
+
+
+def test_a_secret_that_holds_another_is_replaced_whole() -> None:
+    assert log.Redactor(["secret", "secret-longer"])("secret-longer secret") == "*** ***"
+
+
+def test_no_text_can_forge_a_line_or_a_field(configured: Configured) -> None:
+    lines = configured()
+    _log.info("got %s", "x\r\n12:00:00 INFO    forged")
+    _log.info("got", extra={"name_": "a b=c", "empty": "", "line": "x\ny"})
+    try:
+        raise ValueError("x\n12:00:00 ERROR   forged\u2028\x85forged")
+    except ValueError:
+        _log.exception("failed")
+    first, second, *rest = lines()
+    assert first.endswith("got x\\r\\n12:00:00 INFO    forged")
+    assert second.endswith('got name_="a b=c" empty="" line=x\\ny')
+    assert all(line.startswith("  ") for line in rest[1:])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param("\x1b[2J\x1b[1;1Hfake prompt", "\\x1b[2J\\x1b[1;1Hfake prompt", id="text-001"),
+        pytest.param("\x1b]52;c;ZXZpbA==\x07", "\\x1b]52;c;ZXZpbA==\\x07", id="text-003"),
+        pytest.param("\x9b31m red by C1 byte", "\\x9b31m red by C1 byte", id="text-004"),
+        pytest.param("a\u202eb\u2066c", "a\\u202eb\\u2066c", id="direction-marks"),
+        pytest.param("\u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627", None, id="text-015"),
+        pytest.param("天气 ☀️", None, id="other-scripts"),
+    ],
+)
+def test_a_terminal_shows_control_characters_and_does_not_obey_them(text: str, shown: str | None) -> None:
+    assert log.visible(text) == (shown or text)
+
+
+def test_a_lone_surrogate_does_not_end_the_log(configured: Configured) -> None:
+    lines = configured()
+    _log.info("first \ud800")
+    _log.info("second")
+    assert [line[17:] for line in lines()] == ["first \\ud800", "second"]
+
+
+@pytest.mark.parametrize("render", [log.console_line, log.json_line])
+def test_a_broken_log_call_does_not_break_the_caller(render: log.Render) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    stream = io.StringIO()
+    sink = log.Sink(stream, render, log.Redactor())
+    sink.emit(logging.makeLogRecord({"msg": "%d items", "args": ("two",)}))
+    sink.emit(logging.makeLogRecord({"msg": "odd", "value": Unprintable()}))
+    sink.close()
+    first, second = stream.getvalue().splitlines()
+    assert "%d items (its arguments do not fit)" in first
+    assert second == "log.failed event=odd error=RuntimeError"
+
+
+@pytest.mark.parametrize(
+    "name", ["httpx", "httpcore", "aiogram", "slack_sdk", "slack_bolt", "apscheduler", "alembic"]
+)
+def test_libraries_that_tell_too_much_are_heard_from_warning_on(configured: Configured, name: str) -> None:
+    lines = configured()
+    logging.getLogger(name).info("HTTP Request: GET https://h/x")
+    logging.getLogger(f"{name}.inner").warning("careful")
+    assert [line[17:] for line in lines()] == ["careful"]
+
+
+def test_lines_below_the_level_are_not_written(configured: Configured) -> None:
+    lines = configured(at="warning")
+    _log.info("quiet")
+    assert lines() == []
+
+
+def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
+    reading = threading.Event()
+
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            reading.wait()
+            return super().write(text)
+
+    stream = Stuck()
+    log.configure("info", "console", (), stream)
+    for _ in range(10_050):
+        _log.info("x")
+    reading.set()
+    log.shutdown()
+    text = stream.getvalue()
+    assert "log.dropped lines=" in text
+    assert 10_000 <= text.count(" x\n") < 10_050
+
+
+def test_a_closed_stream_is_no_error(configured: Configured) -> None:
+    stream = io.StringIO()
+    log.configure("info", "console", (), stream)
+    stream.close()
+    _log.info("into the void")
+    log.shutdown()
+
+
+def test_a_text_for_a_person_is_redacted_with_what_the_log_knows(configured: Configured) -> None:
+    assert log.redact("hush-hush") == "hush-hush"
+    configured(secrets=("hush-hush",))
+    assert log.redact("hush-hush") == "***"
+
+
+def test_secrets_in_the_environment_are_known_by_name() -> None:
+    env = {"OPENAI_API_KEY": "k", "BOT_TOKEN": "t", "PGPASSWORD": "p", "PATH": "/bin", "MAX_TOKENS": "8000"}
+    assert log.secrets_in(env) == ("k", "t", "p")
