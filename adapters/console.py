@@ -1,4 +1,4 @@
-"""The terminal: a channel for one person at this machine, and the same talk with a gateway that runs already."""
+"""The terminal: a channel for one person at this machine, and the same talk with a running gateway."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import re
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Protocol, TextIO
 
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
 from gateway.channel import Accept
-from gateway.clock import Clock
+from gateway.clock import Clock, SystemClock
 from gateway.errors import DeliveryRetry, StoreError
 from gateway.feed import Delta, Event, Feed, Restarted, Subscription, ToolStarted, TurnEnded
 from gateway.types import Address, JsonObject, Outgoing, Receipt, Sender, Stimulus
@@ -48,7 +48,7 @@ class Terminal(Protocol):
     @property
     def interactive(self) -> bool: ...
 
-    def lines(self) -> AsyncIterator[str]:
+    def lines(self) -> AsyncGenerator[str, None]:
         """Yield each line without its end, until there are no more."""
         ...
 
@@ -69,7 +69,7 @@ class Pipe:
     target: TextIO
     interactive: bool = field(default=False, init=False)
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         """Yield the lines of a pipe as they come; a plain file is read in a thread."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=LONGEST_LINE)
@@ -114,7 +114,7 @@ class Keyboard:
         self._typed = _line_editor()
         self._restore = _terminal_mode()
 
-    async def lines(self) -> AsyncIterator[str]:
+    async def lines(self) -> AsyncGenerator[str, None]:
         """Yield what is typed; the end is Ctrl-D."""
         loop = asyncio.get_running_loop()
         while True:
@@ -132,7 +132,7 @@ class Keyboard:
         with suppress(EOFError, OSError):
             line = input(PROMPT)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: typed.done() or typed.set_result(line))
+            loop.call_soon_threadsafe(_resolve, typed, line)
 
     def write(self, text: str) -> None:
         """Show text above the prompt, which comes back with what was typed so far once the line is full."""
@@ -215,7 +215,7 @@ class Console:
     """
 
     feed: Feed
-    clock: Clock
+    clock: Clock = field(default_factory=SystemClock)
     session: str = "main"
     terminal: Terminal = field(default_factory=stdio)
     name: str = field(default="console", init=False)
@@ -239,11 +239,12 @@ class Console:
         subscription = self.feed.subscribe(self.address)
         showing = asyncio.create_task(self._show(subscription))
         try:
-            async for line in self.terminal.lines():
-                if line.strip() == EXIT:
-                    return
-                if line.strip():
-                    await self._say(line, accept)
+            async with aclosing(self.terminal.lines()) as lines:
+                async for line in lines:
+                    if line.strip() == EXIT:
+                        return
+                    if line.strip():
+                        await self._say(line, accept)
         finally:
             self.feed.unsubscribe(subscription)
             await showing
@@ -307,11 +308,11 @@ class Console:
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
                 await self._answered.wait()
-                return
-        self._screen.reply(self._final or "")
+        if not self._answered.is_set() and not self._sent:
+            self._screen.reply(self._final or "")
 
     def _settle(self) -> None:
-        if self._final == "" or self._final in self._sent:
+        if self._final is not None and self._final in ("", *self._sent):
             self._answered.set()
 
     async def _show(self, subscription: Subscription) -> None:
@@ -348,11 +349,12 @@ async def chat_over_http(
         remote = _Remote(client, session, Screen(place))
         watching = asyncio.create_task(remote.watch()) if place.interactive else None
         try:
-            async for line in place.lines():
-                if line.strip() == EXIT:
-                    break
-                if line.strip() and not await remote.say(line, wait=not place.interactive):
-                    return 1
+            async with aclosing(place.lines()) as lines:
+                async for line in lines:
+                    if line.strip() == EXIT:
+                        break
+                    if line.strip() and not await remote.say(line, wait=not place.interactive):
+                        return 1
         finally:
             if watching:
                 watching.cancel()
@@ -394,23 +396,30 @@ class _Remote:
 
     async def _post(self, body: JsonObject) -> JsonObject:
         async with self.client.post("api/chat", json=body) as response:
-            if response.status == 200:
-                return dict(await response.json())
-            raise (_Later if response.status >= 500 else _Refused)(await _reason(response))
+            await _check(response)
+            return dict(await response.json())
 
     async def watch(self) -> None:
         """Show what happens in the session; comes back with its cursor whenever the stream ends."""
         while True:
-            with suppress(ClientError, OSError):
-                params = {"session": self.session}
-                if self.cursor is not None:
-                    params["after"] = str(self.cursor)
-                async with self.client.get("sse", params=params) as response:
-                    if response.status == 200:
-                        async for number, event in _frames(response):
-                            self._happened(event)
-                            self.cursor = number
+            try:
+                await self._follow()
+            except _Refused as error:
+                self.screen.reply(f"! {error}")
+                return
+            except (ClientError, OSError, _Later):
+                self.screen.ended()
             await asyncio.sleep(1)
+
+    async def _follow(self) -> None:
+        params = {"session": self.session}
+        if self.cursor is not None:
+            params["after"] = str(self.cursor)
+        async with self.client.get("sse", params=params) as response:
+            await _check(response)
+            async for number, event in _frames(response):
+                self._happened(event)
+                self.cursor = number
 
     def _happened(self, event: JsonObject) -> None:
         match event:
@@ -426,18 +435,22 @@ class _Remote:
                 self.screen.ended()
 
 
-class _Refused(Exception):  # noqa: N818 - an answer of the gateway
+class _Refused(Exception):
     """The gateway won't take it, however often it is sent."""
 
 
-class _Later(Exception):  # noqa: N818 - an answer of the gateway
+class _Later(Exception):
     """The gateway can't take it now."""
 
 
-async def _reason(response: ClientResponse) -> str:
+async def _check(response: ClientResponse) -> None:
+    """Raise _Later or _Refused unless the gateway agrees."""
+    if response.status == 200:
+        return
+    reason = f"HTTP {response.status}"
     with suppress(ClientError, ValueError, KeyError, TypeError):
-        return str((await response.json())["error"]["message"])
-    return f"HTTP {response.status}"
+        reason = str((await response.json())["error"]["message"])
+    raise (_Later if response.status >= 500 else _Refused)(reason)
 
 
 async def _frames(response: ClientResponse) -> AsyncIterator[tuple[int, JsonObject]]:
@@ -458,6 +471,11 @@ def _fields(lines: Iterable[str]) -> dict[str, str]:
 def _short(args: JsonObject) -> str:
     text = " ".join(f"{name}={value}" for name, value in args.items()).replace("\n", " ")
     return text if len(text) <= LONGEST_ARGS else f"{text[:LONGEST_ARGS]}…"
+
+
+def _resolve(typed: asyncio.Future[str | None], line: str | None) -> None:
+    if not typed.done():
+        typed.set_result(line)
 
 
 def _line_editor() -> Callable[[], str]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from gateway.access import ANYBODY, Policy
+from gateway.access import EVERYBODY, Policy
 from gateway.bell import Bell
 from gateway.channel import Channel
 from gateway.clock import Clock, SystemClock
@@ -212,9 +212,6 @@ class Parts:
         await self.db.close()
 
 
-ANYONE = Policy(mode="open", allow_from=(ANYBODY,))
-
-
 async def open_gateway(
     loaded: Loaded,
     clock: Clock,
@@ -234,7 +231,7 @@ async def open_gateway(
         log.info("store.ready", extra={"schema": await migrate_store(db, bundled("migrations"))})
         await asyncio.to_thread(workspace.seed)
         if console is not None:
-            parts.add(console(parts.feed), ANYONE)
+            parts.add(console(parts.feed), EVERYBODY)
         else:
             await _open_channels(parts, lambda: gateway)
         gateway = _wire(parts, await _choose_model(parts, env))
@@ -259,7 +256,7 @@ async def _open_channels(parts: Parts, gateway: Callable[[], Gateway | None]) ->
             reads=StoreReads(parts.db, gateway),
         )
         await web.start()
-        parts.add(web, ANYONE)
+        parts.add(web, EVERYBODY)
     if telegram.enabled and telegram.token.get_secret_value():
         _add_telegram(parts, telegram)
 
@@ -300,7 +297,7 @@ def _wire(parts: Parts, choice: Choice) -> Gateway:
         pieces=functools.partial(_pieces, parts.channels),
         workspace=parts.workspace.path,
         max_rounds=settings.agent.max_turns,
-        max_chars=(settings.model.context_window - settings.model.max_tokens) * CHARS_PER_TOKEN,
+        max_chars=max(choice.context_window - settings.model.max_tokens, 1000) * CHARS_PER_TOKEN,
     )
     worker = Worker(
         journal=turns.journal,

@@ -67,11 +67,14 @@ def _duration_text(text: str) -> str:
 
 
 def _http_url(text: str) -> str:
-    if text:
-        parts = urlsplit(text)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("must be an address that begins with http:// or https://")
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an address that begins with http:// or https://")
     return text.rstrip("/")
+
+
+def _http_url_or_none(text: str) -> str:
+    return _http_url(text) if text else ""
 
 
 def _telegram_url(text: str) -> str:
@@ -116,7 +119,6 @@ def _names(value: Json) -> Json:
 
 Duration: TypeAlias = Annotated[str, AfterValidator(_duration_text)]
 Names: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Url: TypeAlias = Annotated[str, AfterValidator(_http_url)]
 
 
 class Section(BaseModel):
@@ -129,7 +131,7 @@ class ModelSettings(Section):
     """`[model]`: which model answers."""
 
     dialect: Literal["auto", "openai", "anthropic", "ollama", "demo"] = "auto"
-    base_url: Url = ""
+    base_url: Annotated[str, AfterValidator(_http_url_or_none)] = ""
     name: str = ""
     api_key: SecretStr = SecretStr("")
     fallbacks: tuple[str, ...] = ()

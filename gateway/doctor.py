@@ -60,10 +60,7 @@ def examine(path: Path | None, env: Mapping[str, str], cwd: Path, *, deep: bool 
     try:
         loaded = config.load(path, env, cwd)
     except ConfigError as error:
-        return [
-            *findings,
-            Finding(Level.FAIL, "config", str(error), "correct it; `crayfish config check` tells more"),
-        ]
+        return [*findings, Finding(Level.FAIL, "config", str(error), "correct it and run this again")]
     checks = (*_CHECKS, *_DEEP) if deep else _CHECKS
     findings += [finding for check in checks for finding in check(loaded)]
     findings.append(_model(loaded.settings.model, env))
@@ -271,7 +268,7 @@ def _http(loaded: Loaded) -> Iterator[Finding]:
         yield Finding(Level.OK, "http", "off")
     elif problem := _bind_problem(http):
         if _is_gateway(http):
-            yield Finding(Level.OK, "http", f"a gateway answers at {place}")
+            yield Finding(Level.OK, "http", f"a gateway answers at {place}; a second one needs another port")
         else:
             yield Finding(
                 Level.FAIL,

@@ -106,6 +106,8 @@ def _settled(turn: _Turn) -> Iterator[Entry]:
 def _with_own_ids(calls: Sequence[ToolCall]) -> list[ToolCall]:
     """Make ids that are missing or used before in this turn, the same ones every time."""
     taken = {call.id for call in calls}
+    if len(taken) == len(calls) and "" not in taken:
+        return list(calls)
     seen: set[str] = set()
     out: list[ToolCall] = []
     for position, call in enumerate(calls):

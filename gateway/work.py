@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -71,12 +72,15 @@ class Worker:
         if room <= 0:
             return LOOK
         try:
-            claims, next_at = await self.journal.claim(room)
+            claims, next_at = await self.journal.claim(room, list(self._running))
         except StoreError as error:
-            log.warning("store.waiting", extra={"problem": str(error)})
+            log.debug("store.waiting", extra={"problem": str(error)})
             return 1.0
         for claim in claims:
-            self._running[claim.conversation_id] = (claim, group.create_task(self._run(claim)))
+            task = group.create_task(self._run(claim))
+            self._running[claim.conversation_id] = (claim, task)
+            # Not by the task itself: one that is cancelled before its first step runs no line of its own.
+            task.add_done_callback(functools.partial(self._ended, claim))
         if len(claims) == room:
             return 0.0
         return _pause(next_at, self.journal.db.now(), exclusive=self.journal.db.exclusive)
@@ -113,15 +117,19 @@ class Worker:
         except Exception:  # root of a turn: one bad conversation must not end the others
             log.exception("turn.failed")
             await self._let_go(claim)
-        finally:
+
+    def _ended(self, claim: Claim, _task: asyncio.Task[None]) -> None:
+        # After /stop the next turn may have begun, or even ended, while this one was still ending.
+        running = self._running.get(claim.conversation_id)
+        if running is not None and running[0] is claim:
             del self._running[claim.conversation_id]
-            self.bell.ring()
+        self.bell.ring()
 
     async def _let_go(self, claim: Claim) -> None:
         """Give the conversation back for another try, however long the database takes."""
         wait = 2.0 ** min(claim.attempt, 5)
         try:
-            await persist(lambda: self.journal.release(claim, retry_after=wait), self.clock)
+            await persist(lambda: self.journal.release(claim, retry_after=wait, failed=True), self.clock)
         except LeaseLost:
             log.info("turn.lost")
 
@@ -134,10 +142,12 @@ class Worker:
             try:
                 lost = await self.journal.renew([claim for claim, _ in self._running.values()])
             except StoreError as error:
-                log.warning("store.waiting", extra={"problem": str(error)})
+                log.debug("store.waiting", extra={"problem": str(error)})
                 continue
             for claim in lost:
-                self.interrupt(claim.conversation_id)
+                running = self._running.get(claim.conversation_id)
+                if running and running[0] is claim:  # else it has ended meanwhile
+                    self.interrupt(claim.conversation_id)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,6 +162,7 @@ class Sender:
     stopping: bool = False
     _used: int = 0
     _pushed: deque[Delivery] = field(default_factory=deque)
+    _held: set[int] = field(default_factory=set)
 
     def acquire(self) -> bool:
         """Take a slot if one is free; whoever takes it pushes a delivery or gives it back."""
@@ -195,9 +206,9 @@ class Sender:
         self._used += room
         found: list[Delivery] = []
         try:
-            found, next_at = await self.outbox.take(room)
+            found, next_at = await self.outbox.take(room, list(self._held))
         except StoreError as error:
-            log.warning("store.waiting", extra={"problem": str(error)})
+            log.debug("store.waiting", extra={"problem": str(error)})
             return 1.0
         finally:
             self._used -= room - len(found)
@@ -222,6 +233,13 @@ class Sender:
             self.bell.ring()
 
     async def _send(self, delivery: Delivery) -> list[Delivery]:
+        self._held.add(delivery.id)
+        try:
+            return await self._attempt(delivery)
+        finally:
+            self._held.discard(delivery.id)
+
+    async def _attempt(self, delivery: Delivery) -> list[Delivery]:
         message = delivery.message
         box, extra = self.outbox, {"delivery": message.key}
         channel = self.channels.get(message.address.channel)
@@ -273,7 +291,7 @@ async def persist(write: Callable[[], Awaitable[T]], clock: Clock) -> T:
         try:
             return await write()
         except StoreError as error:
-            log.warning("store.waiting", extra={"problem": str(error)})
+            log.debug("store.waiting", extra={"problem": str(error)})
             await clock.sleep(wait)
             wait = min(5.0, wait * 2)
 

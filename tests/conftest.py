@@ -13,12 +13,19 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from gateway.clock import Clock
 from gateway.store.engine import Database, open_database
 from gateway.store.migrate import create
 from tests.fakes.clock import FakeClock
+
+# A busy machine must not decide a test, and each run must try the same examples.
+settings.register_profile(
+    "crayfish", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("crayfish")
 
 ROOT = Path(__file__).parent.parent
 SHARED = Path(os.environ.get("CRAYFISH_SHARED", ROOT.parent / "shared"))
@@ -42,7 +49,9 @@ def postgres_server() -> Iterator[str]:
             shutil.chown(folder, "postgres")
         data = folder / "data"
         subprocess.run(
-            _as_postgres(str(_BIN / "initdb"), "-D", str(data), "-A", "trust", "-U", "crayfish", "-E", "UTF8"),
+            _as_postgres(
+                str(_BIN / "initdb"), "-D", str(data), "-A", "trust", "-U", "crayfish", "-E", "UTF8"
+            ),
             check=True,
             capture_output=True,
             cwd=folder,

@@ -107,7 +107,8 @@ def read(update: Mapping[str, object], *, channel: str, bot_id: int) -> Stimulus
         return None
     chat_id, message_id = int(chat["id"]), int(message["message_id"])
     return Stimulus(
-        key=f"{channel}:{bot_id}:u{_update_id(update)}",
+        # With both numbers, since update ids may restart after a quiet week (libraries 1).
+        key=f"{channel}:{bot_id}:u{_update_id(update)}:{message_id}",
         message_key=f"{channel}:{bot_id}:m:{chat_id}:{message_id}",
         address=Address(channel, str(chat_id)),
         sender=Sender(str(int(sender["id"])), _name(sender)),

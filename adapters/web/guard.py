@@ -25,7 +25,7 @@ TOKEN_NAMES = frozenset({"token", "access_token", "auth", "authorization", "api_
 PORTS = {"http": 80, "https": 443}
 
 
-class Refusal(Exception):  # noqa: N818 - an answer, not a fault
+class Refusal(Exception):
     """An HTTP answer that is not a success: its status, its type in the body and what to do next."""
 
     def __init__(

@@ -11,7 +11,7 @@ from adapters.web.wire import Item
 from gateway.feed import LIMIT, Subscription
 
 
-class Ended(Exception):  # noqa: N818 - not a fault
+class Ended(Exception):
     """Nothing will follow: the server stops, or the client was too slow."""
 
 

@@ -14,6 +14,7 @@ from gateway.models.base import OnRestart, OnText, Prompt, Reply
 from gateway.models.calls import Names, by_name, readable, wire_id, without_named
 from gateway.models.failure import Rejected, broken, stream_failure
 from gateway.models.http import Endpoint, Wire, join, open_client
+from gateway.models.loose import mapping, mappings, number, text
 from gateway.models.render import note_text, result_text, user_text
 from gateway.models.visible import Visible
 from gateway.repair import repair
@@ -66,13 +67,13 @@ class Anthropic:
         form = _Form(repair(prompt.entries), self._limit)
         while True:
             body = request(replace(prompt, entries=form.entries), self._endpoint, names, form)
-            answer = _Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
+            answer = Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
             try:
                 await self._wire.post(body, answer.feed)
             except (Rejected, PromptTooLong) as refusal:
                 if answer.text.answer or not form.change(refusal):
                     raise
-                log.warning("model refused the form of a request", extra={"reason": str(refusal)})
+                log.warning("model.form_changed", extra={"problem": str(refusal)})
                 continue
             self._limit = form.limit
             return answer.reply()
@@ -93,15 +94,15 @@ class _Form:
         A model's own limit of `max_tokens` is obeyed; thoughts whose signature no longer fits are left
         out; so is a tool call that the refusal names, once, with its result (session-08).
         """
-        text = str(refusal)
-        allowed = re.search(r"max_tokens: \d+ > (\d+)", text)
+        said = str(refusal)
+        allowed = re.search(r"max_tokens: \d+ > (\d+)", said)
         if allowed and int(allowed[1]) < self.limit:
             self.limit = int(allowed[1])
             return True
-        if self.thinking and re.search(r"signature|thinking", text):
+        if self.thinking and re.search(r"signature|thinking", said):
             self.thinking = False
             return True
-        fewer = None if self.repaired else without_named(self.entries, text)
+        fewer = None if self.repaired else without_named(self.entries, said)
         if fewer is None:
             return False
         self.entries, self.repaired = repair(fewer), True
@@ -219,7 +220,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class _Answer:
+class Answer:
     """Takes the events of a stream, or one whole message, and makes a Reply of them."""
 
     model: str
@@ -228,7 +229,7 @@ class _Answer:
     text: Visible
     _blocks: dict[int, _Block] = field(default_factory=dict)
     _usage: JsonObject = field(default_factory=dict)
-    _stop: str | None = None
+    _stop: str = ""
 
     def feed(self, event: JsonObject) -> None:
         """Take one event.
@@ -239,15 +240,15 @@ class _Answer:
             raise stream_failure(self.model, event["error"], self.hide)
         match event.get("type"):
             case "message_start":
-                self._whole(event.get("message") or {})
+                self._whole(mapping(event.get("message")))
             case "message":
                 self._whole(event)
             case "content_block_start":
-                self._start(event.get("index", 0), event.get("content_block") or {})
+                self._start(number(event.get("index")), mapping(event.get("content_block")))
             case "content_block_delta":
-                self._delta(event.get("index", 0), event.get("delta") or {})
+                self._delta(number(event.get("index")), mapping(event.get("delta")))
             case "message_delta":
-                self._stop = (event.get("delta") or {}).get("stop_reason") or self._stop
+                self._stop = text(mapping(event.get("delta")).get("stop_reason")) or self._stop
                 self._count(event.get("usage"))
             case _:
                 pass
@@ -257,33 +258,33 @@ class _Answer:
 
         Raises: ModelBusy, if the answer broke off; ModelRefused, if it was withheld.
         """
-        text, inline = self.text.end()
-        if self._stop is None:
+        words, inline = self.text.end()
+        if not self._stop:
             raise broken(self.model, "the answer broke off" if self._blocks else "the answer was empty")
         cut = self._stop in _CUT
         calls = self._calls(cut=cut)
-        if self._stop == "refusal" and not text and not calls:
+        if self._stop == "refusal" and not words and not calls:
             hint = "The model refused to answer this. Please say it in other words."
             raise Rejected(f"{self.model}: refusal", status=200, hint=hint)
         thinking = [_thought(block) for block in self._of("thinking", "redacted_thinking")]
-        reasoning = "".join(block.get("thinking", "") for block in thinking) + inline
+        reasoning = "".join(block["thinking"] for block in thinking if "thinking" in block) + inline
         # A thought without its signature is refused when it comes back.
         signed = [block for block in thinking if block.get("signature") or block.get("data")]
         state: JsonObject = {"thinking": signed} if signed else {}
-        return Reply(AssistantEntry(text, calls, reasoning, self.model, state), usage(self._usage), cut)
+        return Reply(AssistantEntry(words, calls, reasoning, self.model, state), usage(self._usage), cut)
 
     def _calls(self, *, cut: bool) -> tuple[ToolCall, ...]:
         blocks = self._of("tool_use")
         return tuple(
             readable(
-                block.start.get("id") or None,
-                self.names.ours(block.start.get("name") or ""),
+                text(block.start.get("id")) or None,
+                self.names.ours(text(block.start.get("name"))),
                 "".join(block.pieces) or block.start.get("input"),
                 cut=cut and block is blocks[-1],
                 extra={},
             )
             for block in blocks
-            if block.start.get("name")
+            if text(block.start.get("name"))
         )
 
     def _of(self, *kinds: str) -> list[_Block]:
@@ -292,32 +293,31 @@ class _Answer:
     def _whole(self, message: JsonObject) -> None:
         """Take the frame of a message, or, from a server that does not stream, all of it."""
         self._count(message.get("usage"))
-        self._stop = message.get("stop_reason") or self._stop
-        for index, block in enumerate(message.get("content") or ()):
+        self._stop = text(message.get("stop_reason")) or self._stop
+        for index, block in enumerate(mappings(message.get("content"))):
             self._start(index, block)
 
     def _start(self, index: int, block: JsonObject) -> None:
         self._blocks[index] = _Block(block)
-        if block.get("type") == "text" and block.get("text"):
-            self.text.feed(block["text"])
+        if block.get("type") == "text":
+            self.text.feed(text(block.get("text")))
 
     def _delta(self, index: int, delta: JsonObject) -> None:
         block = self._blocks.setdefault(index, _Block({}))
         match delta.get("type"):
             case "text_delta":
-                self.text.feed(delta.get("text") or "")
+                self.text.feed(text(delta.get("text")))
             case "input_json_delta":
-                block.pieces.append(delta.get("partial_json") or "")
+                block.pieces.append(text(delta.get("partial_json")))
             case "thinking_delta":
-                block.pieces.append(delta.get("thinking") or "")
+                block.pieces.append(text(delta.get("thinking")))
             case "signature_delta":
-                block.signature += delta.get("signature") or ""
+                block.signature += text(delta.get("signature"))
             case _:
                 pass
 
     def _count(self, counts: Json) -> None:
-        if isinstance(counts, dict):
-            self._usage.update({key: value for key, value in counts.items() if value is not None})
+        self._usage.update({key: value for key, value in mapping(counts).items() if value is not None})
 
 
 def _thought(block: _Block) -> JsonObject:
@@ -326,6 +326,6 @@ def _thought(block: _Block) -> JsonObject:
         return block.start
     return {
         "type": "thinking",
-        "thinking": str(block.start.get("thinking") or "") + "".join(block.pieces),
-        "signature": str(block.start.get("signature") or "") + block.signature,
+        "thinking": text(block.start.get("thinking")) + "".join(block.pieces),
+        "signature": text(block.start.get("signature")) + block.signature,
     }

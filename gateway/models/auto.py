@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from gateway.errors import ConfigError
 from gateway.models import probe, providers
 from gateway.models.base import Model
 from gateway.models.demo import Demo
+from gateway.models.fallback import Chain
 from gateway.models.providers import ANTHROPIC, OPENAI, PROVIDERS, Provider
 
 OLLAMA_CONTEXT = 32_768
@@ -54,12 +55,12 @@ class Plan:
     model: str
     provider: str
     why: str
-    key: str = ""
+    key: str = field(default="", repr=False)
     tools: bool = True
     context: int | None = None
 
 
-async def open_model(  # what a start depends on, all of it handed in
+async def open_model(
     settings: ModelSettings,
     env: Mapping[str, str],
     clock: Clock,
@@ -109,7 +110,7 @@ def configured(settings: ModelSettings, env: Mapping[str, str]) -> Plan | None:
 
 
 def fallbacks(settings: ModelSettings, env: Mapping[str, str], first: Plan) -> list[Plan]:
-    """Return the plans for `fallbacks`: `provider/model` with the provider's key, or a model beside the first.
+    """Return the plans for `fallbacks`: `provider/model` with that provider's key, or a model of the first.
 
     A name that begins with a known provider means that provider, so a model of OpenRouter's is written
     `openrouter/vendor/model`.
@@ -138,8 +139,7 @@ def _explicit(
 ) -> Plan:
     """Return what a named dialect means; the key in the environment only goes to its own provider."""
     if not settings.name:
-        example = f'name = "{usual.model}"'
-        raise ConfigError(f'[model] name is missing: dialect = "{dialect}" needs one, such as {example}.')
+        raise ConfigError(f'[model] name is missing: say which model to ask, as in name = "{usual.model}".')
     base_url = settings.base_url or usual.address(env)
     is_own = not settings.base_url or providers.at(base_url) is usual
     key = settings.api_key.get_secret_value() or (usual.key(env) if is_own else "")
@@ -157,10 +157,7 @@ def _explicit(
 
 def _explicit_ollama(settings: ModelSettings, env: Mapping[str, str]) -> Plan:
     if not settings.name:
-        raise ConfigError(
-            '[model] name is missing: dialect = "ollama" needs the name of a model that was pulled, '
-            'such as name = "qwen3:8b".'
-        )
+        raise ConfigError('[model] name is missing: say which pulled model to ask, as in name = "qwen3:8b".')
     base_url = settings.base_url or probe.ollama_url(env.get("OLLAMA_HOST", ""))
     key = settings.api_key.get_secret_value()
     why = f"Ollama at {_shown(base_url)}"
@@ -230,9 +227,6 @@ async def _known(plan: Plan) -> Plan:
 def _open(
     plans: Sequence[Plan], settings: ModelSettings, clock: Clock, jitter: Callable[[], float]
 ) -> Choice:
-    # httpx takes 0.1 s to load; a start that ends in the demo does without.
-    from gateway.models.fallback import Chain  # noqa: PLC0415  # see above
-
     first, *others = plans
     windows = [_window(plan, settings) for plan in plans]
     models = [_model(plan, window, settings, clock) for plan, window in zip(plans, windows, strict=True)]
@@ -251,6 +245,7 @@ def _window(plan: Plan, settings: ModelSettings) -> int:
 
 
 def _model(plan: Plan, window: int, settings: ModelSettings, clock: Clock) -> Model:
+    # httpx takes 0.1 s to load; a start that ends in the demo does without.
     from gateway.models.anthropic import Anthropic  # noqa: PLC0415  # loads httpx
     from gateway.models.http import Endpoint, Timeouts, is_loopback  # noqa: PLC0415  # loads httpx
     from gateway.models.ollama import Ollama  # noqa: PLC0415  # loads httpx

@@ -19,6 +19,7 @@ _SHORT = re.compile(r"[A-Za-z0-9]{9}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_LENGTH = 64
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def new_id() -> str:
@@ -60,7 +61,7 @@ def _no_number(constant: str) -> NoReturn:
 
 def args_json(args: JsonObject) -> str:
     """Return arguments as providers want them back."""
-    return json.dumps(args, ensure_ascii=False, separators=(",", ":"))
+    return _encode(args)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def without_named(entries: Sequence[Entry], detail: str) -> list[Entry] | None:
 
     None if it names none.
     """
-    words = set(re.findall(r"[\w.:-]{4,}", detail))
+    words = {form for word in re.findall(r"[\w.:-]{4,}", detail) for form in (word, word.strip(".:-"))}
     bad = {
         call.id
         for entry in entries

@@ -60,7 +60,7 @@ def answer(prompt: Prompt) -> AssistantEntry:
     real model.
     """
     said, results = _newest(prompt.entries)
-    if results:
+    if results and not said:
         return _say("\n".join(_report(result) for result in results))
     if said and all(entry.kind is Kind.HEARTBEAT for entry in said):
         return AssistantEntry(ALL_QUIET, model="demo")
@@ -71,8 +71,9 @@ def answer(prompt: Prompt) -> AssistantEntry:
         wish = _TOOL.match(entry.text)
         if wish:
             return _use(prompt, wish[1], wish[2])
-    echo = "\n".join(f"You said: {entry.text.strip()[:_LONGEST_ECHO]}" for entry in heard)
-    return _say(f"{echo}\n{_HELP}" if echo else _HELP)
+    reports = [_report(result) for result in results]
+    echoes = [f"You said: {entry.text.strip()[:_LONGEST_ECHO]}" for entry in heard]
+    return _say("\n".join([*reports, *echoes, _HELP]))
 
 
 def _newest(entries: Sequence[Entry]) -> tuple[list[UserEntry], list[ToolEntry]]:

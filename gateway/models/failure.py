@@ -9,6 +9,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 from gateway.errors import ModelBusy, ModelError, ModelRefused, PromptTooLong
+from gateway.models.loose import mapping, text
 from gateway.types import Json
 
 _LONGEST_DETAIL = 2000
@@ -131,9 +132,9 @@ def broken(model: str, why: str) -> ModelBusy:
 
 def stream_failure(model: str, error: Json, hide: str = "") -> ModelError:
     """Return the error for an error object inside a stream (models 2.3 rows 18 and 30)."""
-    kinds = [error.get("code"), error.get("status"), error.get("type")] if isinstance(error, dict) else []
+    kinds = [mapping(error).get(key) for key in ("code", "status", "type")]
     detail = clean(said({"error": error}), hide)
-    numbers = [int(text) for text in map(str, kinds) if text.isdecimal() and 400 <= int(text) < 600]
+    numbers = [int(kind) for kind in map(str, kinds) if re.fullmatch(r"[45]\d\d", kind)]
     named = [_BY_TYPE[kind] for kind in kinds if isinstance(kind, str) and kind in _BY_TYPE]
     return failure(model, next(iter(numbers + named), 500), detail)
 
@@ -148,28 +149,28 @@ def said(body: Json) -> str:
     if not isinstance(error, dict):
         return said(error)
     words = error.get("message") or error.get("detail") or error.get("msg") or error
-    text = words if isinstance(words, str) else json.dumps(words, ensure_ascii=False)
+    reason = text(words) or json.dumps(words, ensure_ascii=False)
     marks = [str(error[key]) for key in ("type", "code", "param") if error.get(key)]
-    raw = (error.get("metadata") or {}).get("raw") if isinstance(error.get("metadata"), dict) else None
-    marks += [raw] if isinstance(raw, str) else []  # OpenRouter: what the provider behind it said
-    return f"{text} ({', '.join(marks)})" if marks else text
+    raw = text(mapping(error.get("metadata")).get("raw"))
+    marks += [raw] if raw else []  # OpenRouter: what the provider behind it said
+    return f"{reason} ({', '.join(marks)})" if marks else reason
 
 
 def said_bytes(body: bytes) -> str:
     """Return the human part of an error body that may be anything."""
-    text = body.decode("utf-8", "replace").strip()
+    words = body.decode("utf-8", "replace").strip()
     try:
-        return said(json.loads(text)) or text
-    except ValueError:
-        return "a web page instead of JSON" if text.startswith("<") else text
+        return said(json.loads(words)) or words
+    except (ValueError, RecursionError):
+        return "a web page instead of JSON" if words.startswith("<") else words
 
 
 def clean(detail: str, hide: str) -> str:
     """Return the text on one line, short, and without the key."""
-    text = " ".join(detail.split())[:_LONGEST_DETAIL]
+    line = " ".join(detail.split())
     if hide:
-        text = text.replace(hide, "***")
-    return re.sub(r"\b(sk|gsk|key|pk)-[\w*-]{6,}", "***", text)
+        line = line.replace(hide, "***")
+    return re.sub(r"\b(sk|gsk|key|pk)-[\w*-]{6,}", "***", line)[:_LONGEST_DETAIL]
 
 
 def retry_after(headers: Mapping[str, str], wall: float) -> float:
@@ -188,10 +189,10 @@ def retry_after(headers: Mapping[str, str], wall: float) -> float:
     return max(0.0, date - (_moment(headers.get("date", "")) or wall))
 
 
-def _moment(text: str) -> float | None:
+def _moment(header: str) -> float | None:
     """Return an HTTP date as UNIX seconds."""
     try:
-        date = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(header)
     except ValueError:
         return None
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()

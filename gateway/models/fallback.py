@@ -111,7 +111,7 @@ class Chain:
             except (ModelBusy, Unusable) as error:
                 link.failed(self._clock.now())
                 failures.append(error)
-                log.warning("model failed", extra={"model": link.model.name, "reason": str(error)})
+                log.warning("model.rests", extra={"model": link.model.name, "problem": str(error)})
                 if shown and shown.is_final():
                     raise
                 continue
@@ -136,7 +136,7 @@ class Chain:
                 if attempt == tries or final or error.after > _LONGEST_ASKED_WAIT:
                     raise
                 wait = max(error.after, self._wait(attempt))
-                log.info("model busy", extra={"model": link.model.name, "wait": wait, "reason": str(error)})
+                log.info("model.busy", extra={"model": link.model.name, "wait": wait, "problem": str(error)})
             await self._clock.sleep(wait)
             attempt += 1
 

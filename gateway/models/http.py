@@ -30,6 +30,9 @@ _LINGER = 1.0
 _PATIENCE = 5
 """Idle times for which comments and pings keep a silent stream alive (models 2.3 row 18)."""
 
+_GRAIN = 0.05
+"""Share of the idle time by which it may be overrun."""
+
 _LARGEST = 64 * 2**20
 """Bytes of an answer."""
 
@@ -63,10 +66,12 @@ class Endpoint:
 
     @property
     def name(self) -> str:
+        """Return `provider/model`."""
         return f"{self.provider}/{self.model}"
 
     @property
     def host(self) -> str:
+        """Return the host alone, "" if there is none."""
         return urlsplit(self.base_url).hostname or ""
 
     def check(self) -> Endpoint:
@@ -122,7 +127,8 @@ def open_client(base_url: str, timeouts: Timeouts) -> httpx.AsyncClient:
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if address.scheme == "http" else _trust(),
         trust_env=not is_loopback(address.hostname or ""),
         timeout=httpx.Timeout(connect=timeouts.connect, read=None, write=60.0, pool=60.0),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=40, keepalive_expiry=30.0),
+        # The pool looks at every idle connection for each request, and at each pair of them: keep few.
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=10, keepalive_expiry=30.0),
         headers={"User-Agent": "crayfish"},
     )
 
@@ -133,7 +139,7 @@ class Wire:
 
     endpoint: Endpoint
     url: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)
     clock: Clock
     client: httpx.AsyncClient
 
@@ -152,6 +158,8 @@ class Wire:
             ):
                 if response.status_code >= 300:
                     await self._fail(response)
+                if response.headers.get("content-type", "").startswith("text/html"):
+                    raise failure(self.endpoint.name, 404, "a web page, no answer")
                 await self._events(response, decoder, feed, deadline)
         except (TimeoutError, httpx.TransportError, httpx.DecodingError) as error:
             if not decoder.done:
@@ -180,7 +188,7 @@ class Wire:
     ) -> None:
         now = asyncio.get_running_loop().time
         idle = self.endpoint.timeouts.idle
-        alive, size = now(), 0
+        alive, size, set_at = now(), 0, -idle
         async for chunk in response.aiter_bytes():
             events = decoder.feed(chunk)
             moment, size = now(), size + len(chunk)
@@ -190,8 +198,11 @@ class Wire:
                 feed(event)
             if size > _LARGEST:
                 raise broken(self.endpoint.name, "the answer is too large")
-            quiet_until = min(moment + idle, alive + _PATIENCE * idle)
-            deadline.reschedule(moment + _LINGER if decoder.done else quiet_until)
+            if decoder.done:
+                deadline.reschedule(moment + _LINGER)
+            elif moment - set_at > idle * _GRAIN:  # moving a deadline costs more than reading a chunk
+                deadline.reschedule(min(moment + idle * (1 + _GRAIN), alive + _PATIENCE * idle))
+                set_at = moment
 
     def _broken(self, error: Exception) -> ModelBusy:
         if isinstance(error, TimeoutError | httpx.TimeoutException):

@@ -7,7 +7,6 @@ and so loses the system text and the tools first (models 1.1).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gateway.clock import Clock
@@ -16,11 +15,12 @@ from gateway.models.base import OnRestart, OnText, Prompt, Reply
 from gateway.models.calls import Names, by_name, readable
 from gateway.models.failure import broken, stream_failure
 from gateway.models.http import Endpoint, Wire, open_client
+from gateway.models.loose import mapping, mappings, number, text
 from gateway.models.probe import ollama_root
 from gateway.models.render import note_text, result_text, system_text, user_text
 from gateway.models.visible import Visible
 from gateway.repair import repair
-from gateway.types import AssistantEntry, Json, JsonObject, NoteEntry, ToolCall, ToolEntry, Usage, UserEntry
+from gateway.types import AssistantEntry, JsonObject, NoteEntry, ToolCall, ToolEntry, Usage, UserEntry
 
 _LEAST_BYTES_PER_TOKEN = 4.5
 """Prose of any language has fewer bytes in a token, so a prompt that is too long even by this surely is."""
@@ -60,7 +60,7 @@ class Ollama:
         shown = prompt if self._tools else replace(prompt, tools=())
         body = request(shown, self._endpoint, names, self._context)
         _check_size(body, self._context, self.name)
-        answer = _Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
+        answer = Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
         await self._wire.post(body, answer.feed)
         return answer.reply()
 
@@ -125,7 +125,7 @@ def _check_size(body: JsonObject, context: int, model: str) -> None:
 
 
 @dataclass(slots=True)
-class _Answer:
+class Answer:
     """Takes the lines of a stream, makes a Reply of them."""
 
     model: str
@@ -134,7 +134,7 @@ class _Answer:
     text: Visible
     _thoughts: list[str] = field(default_factory=list)
     _calls: list[ToolCall] = field(default_factory=list)
-    _last: Mapping[str, Json] = field(default_factory=dict)
+    _last: JsonObject = field(default_factory=dict)
 
     def feed(self, event: JsonObject) -> None:
         """Take one line.
@@ -143,18 +143,14 @@ class _Answer:
         """
         if event.get("error"):
             raise stream_failure(self.model, event["error"], self.hide)
-        message = event.get("message") or {}
-        if message.get("thinking"):
-            self._thoughts.append(message["thinking"])
-        if message.get("content"):
-            self.text.feed(message["content"])
-        for item in message.get("tool_calls") or ():
-            function = item.get("function") or {}
-            if function.get("name"):
-                name = self.names.ours(function["name"])
-                self._calls.append(
-                    readable(item.get("id") or None, name, function.get("arguments"), cut=False, extra={})
-                )
+        message = mapping(event.get("message"))
+        self._thoughts.append(text(message.get("thinking")))
+        self.text.feed(text(message.get("content")))
+        for item in mappings(message.get("tool_calls")):
+            function = mapping(item.get("function"))
+            name, own_id = self.names.ours(text(function.get("name"))), text(item.get("id")) or None
+            if name:
+                self._calls.append(readable(own_id, name, function.get("arguments"), cut=False, extra={}))
         if event.get("done"):
             self._last = event
 
@@ -163,14 +159,10 @@ class _Answer:
 
         Raises: ModelBusy, if the answer broke off.
         """
-        text, inline = self.text.end()
+        words, inline = self.text.end()
         if not self._last:
-            raise broken(
-                self.model, "the answer broke off" if text or self._calls else "the answer was empty"
-            )
-        counts = self._last
-        usage = Usage(
-            input=int(counts.get("prompt_eval_count") or 0), output=int(counts.get("eval_count") or 0)
-        )
-        entry = AssistantEntry(text, tuple(self._calls), "".join(self._thoughts) + inline, self.model)
-        return Reply(entry, usage, counts.get("done_reason") == "length")
+            begun = words or self._calls
+            raise broken(self.model, "the answer broke off" if begun else "the answer was empty")
+        sent, made = (number(self._last.get(key)) for key in ("prompt_eval_count", "eval_count"))
+        entry = AssistantEntry(words, tuple(self._calls), "".join(self._thoughts) + inline, self.model)
+        return Reply(entry, Usage(input=sent, output=made), self._last.get("done_reason") == "length")

@@ -63,9 +63,7 @@ class OpenAI:
             except (Rejected, PromptTooLong) as refusal:
                 if assembly.begun or not form.change(refusal):
                     raise
-                log.warning(
-                    "model refused the form of a request, trying another", extra={"reason": str(refusal)}
-                )
+                log.warning("model.form_changed", extra={"problem": str(refusal)})
                 continue
             self._habits = form.habits
             return assembly.reply(done=done)

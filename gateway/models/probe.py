@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OLLAMA_PORT = 11434
 PORTS = (OLLAMA_PORT, 1234, 8080, 8000, 30000, 1337, 5001, 4891, 12434)
-"""Where Ollama, LM Studio, llama.cpp, vLLM, SGLang, Jan, KoboldCpp, GPT4All and Docker listen (models 1.1)."""
+"""Ollama, LM Studio, llama.cpp, vLLM, SGLang, Jan, KoboldCpp, GPT4All, Docker Model Runner (models 1.1)."""
 
 _CONNECT = 0.25
 _ANSWER = 1.0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gateway.types import Json, JsonObject
 
 _DONE = "[DONE]"
+_decode = json.JSONDecoder(strict=False).decode  # made once: `json.loads` would make one a call
 
 
 @dataclass(slots=True)
@@ -88,7 +89,7 @@ class Decoder:
 def _objects(text: str) -> list[JsonObject]:
     """Return the JSON object in the text, those of a JSON array, or none."""
     try:
-        value: Json = json.loads(text, strict=False)
+        value: Json = _decode(text)
     except (ValueError, RecursionError):
         return []
     found = value if isinstance(value, list) else [value]

@@ -10,10 +10,12 @@ from gateway.models.base import OnRestart, OnText
 
 _OPEN = re.compile(r"<(?:think|thinking|thought)>", re.IGNORECASE)
 _CLOSE = re.compile(r"(?<!`)</(?:think|thinking|thought)>", re.IGNORECASE)
-_FINAL = re.compile(r"<final>\s*", re.IGNORECASE)
+_CLOSE_OR_FINAL = re.compile(rf"{_CLOSE.pattern}|(?P<final><final>)", re.IGNORECASE)
+_FINAL = re.compile(r"<final>", re.IGNORECASE)
 _END = re.compile(r"</final>", re.IGNORECASE)
 _FIRST_TAGS = ("<thinking>", "<think>", "<thought>", "<final>")
-_LONGEST_TAG = len("</thinking>")
+_BEGUN = re.compile(r"`?(</?[a-z]{0,8})?\Z", re.IGNORECASE)
+"""What may be the beginning of a tag, with the mark that would make it code."""
 
 
 class _Part(Enum):
@@ -42,10 +44,12 @@ class Visible:
     _part: _Part = _Part.START
     _held: str = ""
     _closed: bool = False
+    _after: list[str] = field(default_factory=list)
+    """What comes after the end of the final answer."""
 
     def feed(self, piece: str) -> None:
         """Take more text."""
-        if self._part is _Part.ANSWER and not self._held and "<" not in piece:
+        if self._part is _Part.ANSWER and not self._held and "<" not in piece and "`" not in piece:
             self._show(piece)
             return
         self._held += piece
@@ -57,9 +61,9 @@ class Visible:
         held, self._held = self._held, ""
         if self._part is _Part.THOUGHT:
             self.thoughts.append(held)
-        elif self._part is not _Part.OVER:
-            self._show(held)
-        return "".join(self.answer).strip(), "".join(self.thoughts)
+        else:
+            self._keep(held)
+        return "".join(self.answer).strip(), "".join([*self.thoughts, *self._after])
 
     def _step(self) -> bool:
         """Handle what is held; return whether another part begins in it."""
@@ -68,11 +72,8 @@ class Visible:
                 return self._start()
             case _Part.THOUGHT:
                 return self._thought()
-            case _Part.ANSWER | _Part.FINAL:
+            case _Part.ANSWER | _Part.FINAL | _Part.OVER:
                 return self._answer()
-            case _Part.OVER:
-                self._held = ""
-                return False
 
     def _start(self) -> bool:
         self._held = self._held.lstrip()
@@ -85,33 +86,33 @@ class Visible:
         return self._enter(_Part.ANSWER, 0)
 
     def _thought(self) -> bool:
-        for tag, part in ((_CLOSE, _Part.START), (_FINAL, _Part.FINAL)):
-            found = tag.search(self._held)
-            if found:
-                self.thoughts.append(self._held[: found.start()])
-                self._closed = part is _Part.START
-                return self._enter(part, found.end())
+        found = _CLOSE_OR_FINAL.search(self._held)
+        if found:
+            self.thoughts.append(self._held[: found.start()])
+            self._closed = found["final"] is None
+            return self._enter(_Part.START if self._closed else _Part.FINAL, found.end())
         self.thoughts.append(self._release())
         return False
 
     def _answer(self) -> bool:
         close = None if self._closed else _CLOSE.search(self._held)
+        end = _END.search(self._held) if self._part is _Part.FINAL else None
+        if end and not (close and close.start() < end.start()):
+            self._show(self._held[: end.start()])
+            return self._enter(_Part.OVER, end.end())
         if close:
             self._take_back(self._held[: close.start()])
             return self._enter(_Part.START, close.end())
-        end = _END.search(self._held) if self._part is _Part.FINAL else None
-        if end:
-            self._show(self._held[: end.start()])
-            return self._enter(_Part.OVER, end.end())
-        self._show(self._release())
+        self._keep(self._release())
         return False
 
     def _take_back(self, more: str) -> None:
         """Turn what was taken for the answer into thoughts."""
         if self.answer and self.on_restart:
             self.on_restart()
-        self.thoughts += [*self.answer, more]
+        self.thoughts += [*self.answer, *self._after, more]
         self.answer.clear()
+        self._after.clear()
         self._closed = True
 
     def _enter(self, part: _Part, at: int) -> bool:
@@ -120,10 +121,16 @@ class Visible:
 
     def _release(self) -> str:
         """Return what is held but for a tag that may only have begun."""
-        begun = self._held.rfind("<", max(0, len(self._held) - _LONGEST_TAG))
-        cut = len(self._held) if begun < 0 or ">" in self._held[begun:] else max(0, begun - 1)
+        begun = _BEGUN.search(self._held)
+        cut = begun.start() if begun else len(self._held)
         text, self._held = self._held[:cut], self._held[cut:]
         return text
+
+    def _keep(self, text: str) -> None:
+        if self._part is _Part.OVER:
+            self._after.append(text)
+        else:
+            self._show(text)
 
     def _show(self, text: str) -> None:
         if not text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 from gateway.types import (
     AssistantEntry,
@@ -19,6 +20,8 @@ from gateway.types import (
     Usage,
     UserEntry,
 )
+
+log = logging.getLogger(__name__)
 
 
 def dump(value: Json) -> str:
@@ -72,8 +75,23 @@ def encode(entry: Entry) -> tuple[str, str]:
             return "note", dump({"text": entry.text})
 
 
+UNREADABLE = "[One entry of this conversation can't be read any more.]"
+
+
 def decode(role: str, text: str) -> Entry:
-    """Return what `encode` wrote. Raises: ValueError for a role that this program does not know."""
+    """Return what `encode` wrote, for a row that can't be read a note in its place.
+
+    It never raises: the row is read in the transaction that claims, where one bad conversation would
+    stop all of them (reliability row 29).
+    """
+    try:
+        return _decode(role, text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        log.error("entry.unreadable", extra={"role": role, "problem": type(error).__name__})  # noqa: TRY400 - no fault of ours
+        return NoteEntry(UNREADABLE)
+
+
+def _decode(role: str, text: str) -> Entry:
     body = json.loads(text)
     match role:
         case "user":

@@ -62,6 +62,28 @@ class Database(Protocol):
 
 
 @dataclass(slots=True)
+class _Outage:
+    """Tells the log once when the database begins to fail and once when it works again, not at each try."""
+
+    failing: bool = False
+
+    def failed(self, error: BaseException) -> StoreError:
+        """Return what the caller hears."""
+        if not self.failing:
+            log.error("store.failing", extra={"problem": _reason(error)})
+        self.failing = True
+        failure = StoreError(f"the database could not store it: {_reason(error)}")
+        failure.__cause__ = error
+        return failure
+
+    def over(self) -> None:
+        """Note that a transaction was committed."""
+        if self.failing:
+            log.warning("store.works_again")
+        self.failing = False
+
+
+@dataclass(slots=True)
 class _Item(Generic[T]):
     work: Work[T]
     durable: bool
@@ -95,9 +117,12 @@ class SqliteDatabase:
         self._engine: Engine = sa.create_engine(url.set(drivername="sqlite"), poolclass=sa.StaticPool)
         event.listen(self._engine, "connect", _pragmas)
         event.listen(self._engine, "begin", _begin_immediate)
+        # Here and not in the thread, so that a file that is no database is the opener's trouble.
+        self._writer = self._engine.connect()
         self._queue: queue.SimpleQueue[_Item[Any] | None] = queue.SimpleQueue()
         self._reader: AsyncEngine | None = None
         self._relaxed = False
+        self._outage = _Outage()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -138,7 +163,7 @@ class SqliteDatabase:
         os.close(self._lock)
 
     def _run(self) -> None:
-        with self._engine.connect() as connection:
+        with self._writer as connection:
             while (item := self._queue.get()) is not None:
                 batch = [item]
                 ended = False
@@ -162,11 +187,10 @@ class SqliteDatabase:
             transaction = connection.get_transaction()
             if transaction is not None and transaction.is_active:
                 transaction.commit()
-        except (sa.exc.DBAPIError, OSError) as error:
-            # SQLite has often rolled back by itself when the disk is full; then this does nothing.
-            connection.rollback()
-            failure = StoreError(f"the database could not store it: {_reason(error)}")
-            failure.__cause__ = error
+            self._outage.over()
+        except Exception as error:  # noqa: BLE001 - the root of the thread: whatever it was, the callers wait
+            _abandon(connection)
+            failure = self._outage.failed(error) if _is_outage(error) else error
             outcomes = [(item, None, failure) for item in batch]
         _tell(outcomes)
 
@@ -193,12 +217,22 @@ def _attempt(connection: Connection, work: Work[Any], *, alone: bool) -> tuple[A
     return result, None
 
 
+def _abandon(connection: Connection) -> None:
+    """End a failed transaction, whoever still holds it open."""
+    connection.rollback()
+    # SQLite has often rolled back by itself, as when the disk is full; but after a refused COMMIT it has
+    # not, and SQLAlchemy believes that it has.
+    raw: Any = connection.connection.dbapi_connection
+    if raw.in_transaction:
+        raw.rollback()
+
+
 def _is_outage(error: BaseException) -> bool:
     """Return whether the database is at fault, and not the statement: only then a repeat makes sense."""
     ours = sa.exc.IntegrityError | sa.exc.ProgrammingError | sa.exc.DataError
-    return isinstance(error, OSError) or (
-        isinstance(error, sa.exc.DBAPIError) and not isinstance(error, ours)
-    )
+    if isinstance(error, sa.exc.DBAPIError):
+        return not isinstance(error, ours)
+    return isinstance(error, OSError | sqlite3.Error | sa.exc.TimeoutError)
 
 
 def _undo(connection: Connection, savepoint: sa.engine.NestedTransaction | None) -> None:
@@ -239,7 +273,7 @@ async def _read(engine: AsyncEngine, work: Work[T]) -> T:
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(work)
-    except (sa.exc.DBAPIError, OSError) as error:
+    except (sa.exc.SQLAlchemyError, OSError) as error:
         if not _is_outage(error):
             raise
         raise StoreError(f"the database could not be read: {_reason(error)}") from error
@@ -254,6 +288,7 @@ class PostgresDatabase:
         self._engine = engine
         self._clock = clock
         self._offset = offset
+        self._outage = _Outage()
         self._writing: set[asyncio.Future[Any]] = set()
 
     def now(self) -> float:
@@ -274,11 +309,13 @@ class PostgresDatabase:
     async def _write(self, work: Work[T]) -> T:
         try:
             async with self._engine.begin() as connection:
-                return await connection.run_sync(work)
-        except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
+                result = await connection.run_sync(work)
+        except (sa.exc.SQLAlchemyError, OSError) as error:
             if not _is_outage(error):
                 raise
-            raise StoreError(f"the database could not store it: {_reason(error)}") from error
+            raise self._outage.failed(error) from error
+        self._outage.over()
+        return result
 
     async def read(self, work: Work[T]) -> T:
         return await _read(self._engine, work)
@@ -323,11 +360,13 @@ def open_sqlite(url: URL, clock: Clock) -> SqliteDatabase:
     lock = _hold(path)
     try:
         path.touch(mode=0o600, exist_ok=True)
-        database = SqliteDatabase(url, clock, lock)
-    except OSError as error:
+        return SqliteDatabase(url, clock, lock)
+    except (sa.exc.DBAPIError, OSError) as error:
         os.close(lock)
-        raise ConfigError(f"the database {path} can't be opened: {error.strerror}") from error
-    return database
+        raise ConfigError(
+            f"the database {path} can't be opened: {_reason(error)}; "
+            "restore a backup, or set [store] url to another file"
+        ) from error
 
 
 async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
@@ -349,11 +388,13 @@ async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
         raise ConfigError(
             "[store] url names PostgreSQL, whose driver is missing; pip install 'crayfish-gateway[postgres]'"
         ) from error
-    except (sa.exc.SQLAlchemyError, OSError, TimeoutError) as error:
-        place = f"{url.host}:{url.port or 5432}"
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        place = f"{url.query.get('host') or url.host or 'localhost'}:{url.port or 5432}"
         raise ConfigError(
             f"the database at {place} can't be reached ({_reason(error)}); start it, or correct [store] url"
         ) from error
+    except (TypeError, ValueError, OverflowError) as error:  # the driver's words for a bad option or port
+        raise ConfigError(f"[store] url holds what the driver does not take ({error}); correct it") from error
     return PostgresDatabase(engine, clock, there - clock.now())
 
 

@@ -81,6 +81,13 @@ class Transcripts:
 
 
 _c = conversation.c
+# What runs in this process is running, whatever the clock says. What only bears its name is not: a claim
+# may have been committed by a server that died before it could say so.
+_elsewhere = sa.or_(
+    _c.lease_owner.is_(None),
+    _c.lease_owner != sa.bindparam("me"),
+    _c.id.not_in(sa.bindparam("running", expanding=True)),
+)
 _CLAIM = (
     sa.update(conversation)
     .where(
@@ -89,8 +96,7 @@ _CLAIM = (
             .where(
                 _c.ready_at <= sa.bindparam("now"),
                 _c.lease_until < sa.bindparam("now"),
-                # What is mine is running in this process, whatever the clock says.
-                sa.or_(_c.lease_owner.is_(None), _c.lease_owner != sa.bindparam("me")),
+                _elsewhere,
             )
             .order_by(_c.ready_at)
             .limit(sa.bindparam("most", type_=sa.Integer))
@@ -107,10 +113,7 @@ _CLAIM = (
 )
 _NEXT_READY = sa.select(
     sa.func.min(sa.case((_c.ready_at > _c.lease_until, _c.ready_at), else_=_c.lease_until))
-).where(
-    _c.ready_at.is_not(None),
-    sa.or_(_c.lease_owner.is_(None), _c.lease_owner != sa.bindparam("me")),
-)
+).where(_c.ready_at.is_not(None), _elsewhere)
 _FENCE = (
     sa.update(conversation)
     .where(_c.id == sa.bindparam("which"), _c.epoch == sa.bindparam("fence"))
@@ -160,7 +163,12 @@ _RELEASE = (
 )
 _RENEW = (
     sa.update(conversation)
-    .where(_c.id == sa.bindparam("which"), _c.epoch == sa.bindparam("fence"))
+    .where(
+        _c.id == sa.bindparam("which"),
+        _c.epoch == sa.bindparam("fence"),
+        # A turn that has just let go must not be locked again.
+        _c.lease_owner == sa.bindparam("me"),
+    )
     .values(lease_until=sa.bindparam("until"))
 )
 _FREE = sa.update(conversation).where(_c.lease_owner.is_not(None)).values(lease_owner=None, lease_until=0)
@@ -278,12 +286,13 @@ def _rests(transcript: Sequence[Entry]) -> bool:
 
 
 def _claim(
-    tx: Connection, *, owner: str, now: float, lease: float, most: int, kept: Transcripts
+    tx: Connection, *, journal: Journal, now: float, most: int, running: Sequence[int]
 ) -> tuple[list[Claim], float | None]:
-    rows = tx.execute(_CLAIM, {"me": owner, "now": now, "until": now + lease, "most": most}).all()
-    if not rows:
-        return [], tx.execute(_NEXT_READY, {"me": owner}).scalar_one()
-    return [_open(tx, row, kept, now, now + lease) for row in rows], None
+    mine = {"me": journal.owner, "running": running}
+    until = now + journal.lease
+    rows = tx.execute(_CLAIM, {**mine, "now": now, "until": until, "most": most}).all()
+    next_at = None if len(rows) == most else tx.execute(_NEXT_READY, mine).scalar_one()
+    return [_open(tx, row, journal.kept, now, until) for row in rows], next_at
 
 
 def _open(tx: Connection, row: sa.Row[Any], kept: Transcripts, now: float, until: float) -> Claim:
@@ -379,14 +388,12 @@ class Journal:
     lease: float = 60.0
     kept: Transcripts = field(default_factory=Transcripts)
 
-    async def claim(self, most: int) -> tuple[list[Claim], float | None]:
-        """Take conversations that wait for longest, with what waits in them.
+    async def claim(self, most: int, running: Sequence[int] = ()) -> tuple[list[Claim], float | None]:
+        """Take conversations that wait for longest, with what waits in them; never those in `running`.
 
-        With none to take, say when to look again (None: when somebody rings). Raises: StoreError.
+        Also says when to look again (None: when somebody rings). Raises: StoreError.
         """
-        work = functools.partial(
-            _claim, owner=self.owner, now=self.db.now(), lease=self.lease, most=most, kept=self.kept
-        )
+        work = functools.partial(_claim, journal=self, now=self.db.now(), most=most, running=running)
         return await self.db.write(work, durable=False)
 
     async def absorb(self, claim: Claim) -> Claim:
@@ -431,24 +438,25 @@ class Journal:
         *,
         usage: Usage | None = None,
         retry_after: float | None = None,
+        failed: bool = False,
         reserve: outbox.Outbox | None = None,
     ) -> list[Delivery]:
         """Commit the last entries of a turn with what people see of them, and let the conversation go.
 
         With `reserve` the first of the messages comes back reserved, if nothing stands before it.
-        With `retry_after` the conversation is looked at again then. Raises: LeaseLost, StoreError.
+        With `retry_after` the conversation is looked at again then; `failed` counts against the turn.
+        Raises: LeaseLost, StoreError.
         """
         now = self.db.now()
         retry = None if retry_after is None else now + retry_after
 
         def work(tx: Connection) -> list[Delivery]:
-            # Letting go without a word is no progress: the claim must go on counting.
             first, turn = _fence(
                 tx,
                 claim,
                 0,
                 grown=len(entries),
-                progress=bool(entries),
+                progress=not failed,
                 mark=None if entries else claim.started,
             )
             _add(tx, claim, first, turn, entries, now, usage)
@@ -480,7 +488,7 @@ class Journal:
         return await self.db.write(work)
 
     async def renew(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Extend the leases of running turns; return the lost ones. Raises: StoreError."""
+        """Extend the leases of running turns; return those no longer held. Raises: StoreError."""
         until = self.db.now() + self.lease
 
         def work(tx: Connection) -> list[Claim]:
@@ -488,7 +496,8 @@ class Journal:
                 claim
                 for claim in claims
                 if not tx.execute(
-                    _RENEW, {"which": claim.conversation_id, "fence": claim.epoch, "until": until}
+                    _RENEW,
+                    {"which": claim.conversation_id, "fence": claim.epoch, "until": until, "me": self.owner},
                 ).rowcount
             ]
 

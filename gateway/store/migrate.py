@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, StoreError
 from gateway.store.engine import Database, SqliteDatabase
 from gateway.store.tables import HEAD, meta
 
@@ -30,7 +31,10 @@ def create(tx: Connection) -> None:
     A test holds both against each other; this way a first start does not pay for alembic.
     """
     meta.create_all(tx)
-    tx.execute(sa.text("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    tx.exec_driver_sql(
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+        "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+    )
     tx.execute(sa.insert(_VERSION).values(version_num=HEAD))
 
 
@@ -51,25 +55,56 @@ def known(scripts: Path) -> set[str]:
     return {path.name.split("_")[0] for path in (scripts / "versions").glob("[0-9]*.py")}
 
 
-async def migrate(db: Database, scripts: Path) -> str:
+async def migrate(db: Database, scripts: Path, head: str = HEAD) -> str:
     """Bring the schema up to date; return one line that says what was done.
 
-    A SQLite file is copied first. Raises: ConfigError (a newer schema than this program knows), StoreError.
+    A SQLite file is copied first. Raises: ConfigError (a newer schema than this program knows, or tables
+    of another program), StoreError.
     """
     found = await db.write(version)
-    if found == HEAD:
-        return f"the schema is up to date ({HEAD})"
+    if found == head:
+        return _UP_TO_DATE.format(head)
+    copy = await _backup(db, found) if found in known(scripts) else None
+    done = await db.write(lambda tx: _bring(tx, scripts, head))
+    return f"{done}; the old file is kept as {copy}" if copy else done
+
+
+_UP_TO_DATE = "the schema is up to date ({})"
+_LOCK = 0x6372617966697368
+"""Any number that all nodes share."""
+
+
+def _bring(tx: Connection, scripts: Path, head: str) -> str:
+    """Do what is to be done in one transaction, so that an interruption leaves nothing half-done."""
+    if tx.dialect.name == "postgresql":
+        # Of nodes that start together one does it; the others wait here and find it done.
+        tx.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    found = version(tx)
+    if found == head:
+        return _UP_TO_DATE.format(head)
     if found is None:
-        await db.write(create)
-        return f"the schema was created ({HEAD})"
+        _check_free(tx)
+        create(tx)
+        return f"the schema was created ({head})"
     if found not in known(scripts):
         raise ConfigError(
-            f"the database has schema {found}, newer than this program knows ({HEAD}); "
+            f"the database has schema {found}, newer than this program knows ({head}); "
             "install the newer crayfish-gateway again, or restore the copy made before its upgrade"
         )
-    copy = await _backup(db, found)
-    await db.write(lambda tx: upgrade(tx, scripts))
-    return f"the schema went from {found} to {HEAD}" + (f"; the old file is kept as {copy}" if copy else "")
+    upgrade(tx, scripts, head)
+    return f"the schema went from {found} to {head}"
+
+
+def _check_free(tx: Connection) -> None:
+    """Refuse to move in where another program lives; a server's database may be shared, a file is not."""
+    theirs = set(sa.inspect(tx).get_table_names())
+    if tx.dialect.name != "sqlite":
+        theirs &= {*meta.tables, _VERSION.name}
+    if theirs:
+        names = ", ".join(sorted(theirs)[:3])
+        raise ConfigError(
+            f"the database holds tables of another program ({names}); set [store] url to an empty one"
+        )
 
 
 async def _backup(db: Database, found: str) -> Path | None:
@@ -82,10 +117,14 @@ async def _backup(db: Database, found: str) -> Path | None:
 
 
 def _vacuum_into(path: Path, copy: Path) -> None:
-    copy.unlink(missing_ok=True)
-    connection = sqlite3.connect(path)
     try:
-        connection.execute("VACUUM INTO ?", (str(copy),))
-    finally:
-        connection.close()
-    copy.chmod(0o600)
+        copy.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM INTO ?", (str(copy),))
+        copy.chmod(0o600)
+    except (sqlite3.Error, OSError) as error:
+        with suppress(OSError):
+            copy.unlink()
+        raise StoreError(
+            f"the database could not be copied to {copy}, so it was not upgraded: {error}; make room there"
+        ) from error

@@ -113,10 +113,15 @@ _UNSURE_ONE = _UNSURE.where(
     outbound.c.state == _SENDING,
     outbound.c.lease_owner == sa.bindparam("me"),
 )
+# What bears this process's name and is not under way: its reservation was committed by a server that died
+# before it could say so.
 _UNSURE_DEAD = _UNSURE.where(
     outbound.c.state == _SENDING,
     outbound.c.lease_until < sa.bindparam("now"),
-    outbound.c.lease_owner != sa.bindparam("me"),
+    sa.or_(
+        outbound.c.lease_owner != sa.bindparam("me"),
+        outbound.c.id.not_in(sa.bindparam("held", expanding=True)),
+    ),
 )
 _PARK = (
     sa.update(outbound)
@@ -170,21 +175,29 @@ class Outbox:
     owner: str
     lease: float = 60.0
 
-    async def take(self, most: int) -> tuple[list[Delivery], float | None]:
-        """Reserve up to `most` due messages; with none, say when the next is due. Raises: StoreError."""
+    async def take(self, most: int, held: Sequence[int] = ()) -> tuple[list[Delivery], float | None]:
+        """Reserve up to `most` due messages; say when the next is due, if any.
+
+        `held` are the deliveries that are under way in this process. Raises: StoreError.
+        """
 
         def work(tx: Connection) -> tuple[list[Delivery], float | None]:
             if not self.db.exclusive:  # else all that is reserved is under way in this process
-                self._recover(tx, now)
+                self._recover(tx, now, held)
             found = take(tx, owner=self.owner, now=now, lease=self.lease, most=most)
-            return found, None if found else tx.execute(_NEXT_DUE).scalar_one()
+            return found, None if len(found) == most else tx.execute(_NEXT_DUE).scalar_one()
 
         now = self.db.now()
         return await self.db.write(work)
 
-    def _recover(self, tx: Connection, before: float) -> None:
-        """Free what others had reserved until `before`."""
-        values = {"now": before, "me": self.owner, "why": "the sender died; it may have arrived"}
+    def _recover(self, tx: Connection, before: float, held: Sequence[int] = ()) -> None:
+        """Free what was reserved until `before` and is not under way here."""
+        values = {
+            "now": before,
+            "me": self.owner,
+            "held": held,
+            "why": "the sender died; it may have arrived",
+        }
         tx.execute(_UNSURE_DEAD, values)
 
     async def sent(self, delivery: Delivery, receipt: Receipt) -> list[Delivery]:

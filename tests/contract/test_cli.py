@@ -303,7 +303,9 @@ class TestDoctor:
         port = runner.addresses[0][1]
         found = await asyncio.to_thread(examine, port=port)
         await runner.cleanup()
-        assert [one.text for one in found["http"]] == [f"a gateway answers at 127.0.0.1:{port}"]
+        assert [one.text for one in found["http"]] == [
+            f"a gateway answers at 127.0.0.1:{port}; a second one needs another port"
+        ]
 
     def test_a_token_of_another_shape_is_a_warning(self, examine: Examine) -> None:
         (telegram,) = examine('[channels.telegram]\ntoken = "abc"')["telegram"]
@@ -331,7 +333,7 @@ class TestDoctor:
         assert "hush-hush" not in model.text
 
     def test_a_model_that_lacks_its_key_is_a_failure(self, examine: Examine) -> None:
-        (model,) = examine('[model]\ndialect = "anthropic"')["model"]
+        (model,) = examine('[model]\ndialect = "anthropic"\nname = "m"')["model"]
         assert model.level is Level.FAIL
         assert "ANTHROPIC_API_KEY" in model.text
 

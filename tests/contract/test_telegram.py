@@ -145,7 +145,7 @@ async def test_messages_arrive_in_order_and_are_confirmed_after_their_commit(
         api.say("three")
         await store.holds("one", "two", "three")
     stimulus = store.stimuli[0]
-    assert stimulus.key == f"{CURSOR}:u{first}"
+    assert stimulus.key == f"{CURSOR}:u{first}:2"
     assert stimulus.message_key == f"{CURSOR}:m:7:2"
     assert stimulus.address == Address("telegram", "7")
     assert stimulus.sender == Sender("7", "Person7")

@@ -115,7 +115,9 @@ async def one_crash(url: str, at: int, *, after: bool) -> bool:
     world = Outside()
     finished = await life(url, world, at, after=after)
     if not finished:
-        await asyncio.sleep(2 * LEASE)  # on a shared database the dead one's leases run out, by the server's clock
+        await asyncio.sleep(
+            2 * LEASE
+        )  # on a shared database the dead one's leases run out, by the server's clock
         assert await life(url, world, 10_000, after=False)
     db = await open_database(url, world.clock)
     states, waiting, unread, entries = await db.write(facts)
@@ -148,5 +150,3 @@ def test_a_death_at_any_commit_loses_nothing_and_repeats_no_act(url: str, after:
         if asyncio.run(one_crash(url, at, after=after)):
             break
     assert at > 20, "the work takes that many commits, so that many deaths were tried"  # noqa: PLR2004 - 2 x (put, claim, 4 calls, reply, sent)
-
-

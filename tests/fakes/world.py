@@ -83,9 +83,7 @@ class World:
             workspace=Path("/nowhere"),
             max_rounds=self.max_rounds,
         )
-        self.worker = Worker(
-            journal=journal, turns=turns, sender=self.sender, bell=Bell(), clock=self.clock
-        )
+        self.worker = Worker(journal=journal, turns=turns, sender=self.sender, bell=Bell(), clock=self.clock)
 
     async def recover(self) -> None:
         """Do what a starting process does first."""
@@ -100,7 +98,9 @@ class World:
         async with asyncio.TaskGroup() as group:
             idle = 0
             while idle < 2:  # noqa: PLR2004 - a turn's end may queue a delivery, whose end may free a turn
-                waits = [await self.worker.step(group), await self.sender.step(group)]
+                waits = [await self.sender.step(group)]
+                if not self.worker.turns.draining:
+                    waits.append(await self.worker.step(group))
                 busy = self.worker.busy or self.sender.busy or 0.0 in waits
                 await asyncio.sleep(0.001 if busy else 0)
                 idle = 0 if busy else idle + 1
@@ -111,7 +111,15 @@ class World:
         await self.settle()
 
 
-def said(text: str, chat: str = "1", *, key: str | None = None, kind: Kind = Kind.MESSAGE, group: bool = False, **_: object) -> Stimulus:
+def said(
+    text: str,
+    chat: str = "1",
+    *,
+    key: str | None = None,
+    kind: Kind = Kind.MESSAGE,
+    group: bool = False,
+    **_: object,
+) -> Stimulus:
     """Return a message of a person."""
     number = next(_numbers)
     return Stimulus(

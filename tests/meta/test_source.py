@@ -25,7 +25,7 @@ KNOW_PLATFORMS = {
 HOSTS = r"pypi[.]org|pythonhosted[.]org|registry[.]npmjs|deb[.]debian|crates[.]io"
 PATHS = r"[/]work/|[/]root/|[/]farm/|[/]tmp/w/|[/]opt/pypi|[/]home/[a-z]+/[.]pyenv"
 PATCHES = r"unittest[.]mock|Magic[M]ock|Async[M]ock|monkeypatch[.]setattr|mocker[.]"
-UNFINISHED = r"\b(?:[T]ODO|[F]IXME|[X]XX)\b|[N]otImplementedError"
+UNFINISHED = r"\b(?:[T]ODO|[F]IXME|[X]XX)\b|raise [N]otImplementedError"
 EXCEPTION = r"#\s*(?:[n]oqa|[t]ype:\s*ignore)"
 REASONED = r"#\s*(?:[n]oqa: [A-Z0-9, ]+|[t]ype: ignore\[[\w, -]+\]) +(?:-|#) \S"
 

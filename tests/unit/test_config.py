@@ -117,6 +117,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
         ("[model]\nfallbacks = 'gpt'", "model.fallbacks = 'gpt': must be a list"),
         ("[model]\nbase_url = 'localhost:1'", "must be an address that begins with http:// or https://"),
         ("[model]\nbase_url = 'http://[x'", "model.base_url = 'http://[x': "),
+        ("[channels.slack]\napi_base = ''", "must be an address that begins with http:// or https://"),
         ("[agent]\nmax_turns = 0", "agent.max_turns = 0: must be greater than or equal to 1"),
         ("[agent]\ntimezone = 'Europe/Belin'", "must be a known time zone, such as Europe/Berlin"),
         ("[agent]\ntimezone = '/etc/localtime'", "must be a known time zone"),

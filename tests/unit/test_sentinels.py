@@ -28,7 +28,9 @@ REPORT = "Disk full on the build host. " * 20
         pytest.param("Done. **NO_REPLY**", MESSAGE, "Done. **NO_REPLY**", id="bold-in-the-line-is-prose"),
         pytest.param("Done. NO_REPLY", MESSAGE, "Done.", id="same-line-at-the-end"),
         pytest.param("NO_REPLYThe user said hi", MESSAGE, "The user said hi", id="glued"),
-        pytest.param("The token NO_REPLY means silence", MESSAGE, "The token NO_REPLY means silence", id="prose"),
+        pytest.param(
+            "The token NO_REPLY means silence", MESSAGE, "The token NO_REPLY means silence", id="prose"
+        ),
         pytest.param("Use `NO_REPLY` for silence.", MESSAGE, "Use `NO_REPLY` for silence.", id="prose-code"),
         pytest.param("好的。NO_REPLY是一个标记", MESSAGE, "好的。NO_REPLY是一个标记", id="cjk-neighbours"),
         pytest.param("HEARTBEAT_OK", BEAT, "", id="beat"),
@@ -89,7 +91,9 @@ def cut(text: str, places: list[int]) -> list[str]:
     return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
-@pytest.mark.parametrize("token", ["NO_REPLY", "HEARTBEAT_OK", "**NO_REPLY**", "```\nNO_REPLY\n```", " no_reply \n"])
+@pytest.mark.parametrize(
+    "token", ["NO_REPLY", "HEARTBEAT_OK", "**NO_REPLY**", "```\nNO_REPLY\n```", " no_reply \n"]
+)
 @given(places=st.lists(st.integers(0, 30), max_size=8))
 def test_no_part_of_a_token_streams_however_it_is_cut(token: str, places: list[int]) -> None:
     assert through(cut(token, places)) == ""
@@ -104,7 +108,21 @@ def test_reasoning_and_markup_never_stream(places: list[int]) -> None:
 
 
 words = st.sampled_from(
-    ["Hello", "NO", "NO_REPLY", "HEARTBEAT_OK", "你好", "a_b", "**x**", "\n", "```", "<b>", "[1]", "No", "OK."]
+    [
+        "Hello",
+        "NO",
+        "NO_REPLY",
+        "HEARTBEAT_OK",
+        "你好",
+        "a_b",
+        "**x**",
+        "\n",
+        "```",
+        "<b>",
+        "[1]",
+        "No",
+        "OK.",
+    ]
 )
 
 

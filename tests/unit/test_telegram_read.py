@@ -29,7 +29,7 @@ def text_of(**fields: object) -> str | None:
 
 def test_a_text_becomes_a_stimulus_with_two_unique_keys() -> None:
     assert read(update(text="hello"), channel="telegram", bot_id=42) == Stimulus(
-        key="telegram:42:u900",
+        key="telegram:42:u900:5",
         message_key="telegram:42:m:7:5",
         address=Address("telegram", "7", ""),
         sender=Sender("7", "Ada L."),
