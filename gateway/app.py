@@ -23,6 +23,7 @@ from gateway.errors import AlreadyRunning, LeaseLost
 from gateway.feed import Feed
 from gateway.intake import Intake
 from gateway.models.auto import Choice, open_model
+from gateway.prepare import Preparer
 from gateway.prompt import Prompts
 from gateway.store import history
 from gateway.store.engine import Database, open_database
@@ -62,6 +63,7 @@ class Gateway:
     intake: Intake
     worker: Worker
     sender: Sender
+    preparer: Preparer
     leases: Leases
     choice: Choice
     seen: dict[str, Supervised]
@@ -75,12 +77,13 @@ class Gateway:
         async with asyncio.TaskGroup() as group:
             working = group.create_task(self.worker.serve())
             sending = group.create_task(self.sender.serve())
+            preparing = group.create_task(self.preparer.serve())
             listening = [group.create_task(self._listen(channel, stop)) for channel in self.channels.values()]
             self.state = "ready"
             await stop.wait()
             self.state = "draining"
             log.info("gateway.stopping")
-            for task in listening:
+            for task in (*listening, preparing):
                 task.cancel()
             self.worker.drain()
             await self._grace(working)
@@ -120,10 +123,13 @@ class Gateway:
                 if not await self.leases.hold(name):
                     raise LeaseLost(name)
 
-        async with self.leases.held(name), asyncio.TaskGroup() as group:
-            keeper = group.create_task(keep())
-            await run()
-            keeper.cancel()
+        try:
+            async with self.leases.held(name), asyncio.TaskGroup() as group:
+                keeper = group.create_task(keep())
+                await run()
+                keeper.cancel()
+        except ExceptionGroup as group_error:  # what the listener raised says whether it may begin again
+            raise group_error.exceptions[0] from None
 
 
 @dataclass(slots=True)
@@ -307,6 +313,14 @@ def _wire(parts: Parts, choice: Choice) -> Gateway:
         clock=clock,
         parallel=settings.agent.parallel,
     )
+    preparer = Preparer(
+        inbox=parts.inbox,
+        channels=parts.channels,
+        workspace=parts.workspace.path,
+        bell=Bell(),
+        worker_bell=worker.bell,
+        clock=clock,
+    )
     seen: dict[str, Supervised] = {}
     intake = Intake(
         inbox=parts.inbox,
@@ -320,6 +334,7 @@ def _wire(parts: Parts, choice: Choice) -> Gateway:
         ),
         bell=worker.bell,
         outbox_bell=sender.bell,
+        media_bell=preparer.bell,
         interrupt=worker.interrupt,
     )
     return Gateway(
@@ -329,6 +344,7 @@ def _wire(parts: Parts, choice: Choice) -> Gateway:
         intake=intake,
         worker=worker,
         sender=sender,
+        preparer=preparer,
         leases=Leases(db, clock, owner),
         choice=choice,
         seen=seen,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
-from gateway.types import Address, Outgoing, Receipt
+from gateway.types import Address, Attachment, Outgoing, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,19 @@ class Channel(Protocol):
         ...
 
 
+@runtime_checkable
+class Fetches(Protocol):
+    """A channel whose messages bring files."""
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        """Return the content behind `attachment.ref`, at most `most` bytes.
+
+        Raises: DeliveryError, whose text tells people why it can't be had; DeliveryRetry.
+        """
+        ...
+
+
 Cursors: TypeAlias = Callable[[str], Awaitable[str | None]]
 """`await cursor(name)`: the stored value of a cursor, None if there is none."""
 
-__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Poison"]
+__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Fetches", "Poison"]

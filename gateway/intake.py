@@ -32,6 +32,7 @@ class Intake:
     commands: Commands
     bell: Bell
     outbox_bell: Bell
+    media_bell: Bell
     interrupt: Callable[[int], None]
 
     async def accept(
@@ -61,6 +62,8 @@ class Intake:
         for conversation_id in taken.interrupted:
             self.interrupt(conversation_id)
         self.bell.ring()
+        if taken.unprepared:
+            self.media_bell.ring()
         if refusals or any(arrival.command for arrival in arrivals):
             self.outbox_bell.ring()
 

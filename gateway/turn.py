@@ -27,6 +27,7 @@ from gateway.types import (
     OnUnknown,
     Outgoing,
     Sender,
+    Stimulus,
     ToolCall,
     ToolEntry,
     ToolSpec,
@@ -296,14 +297,15 @@ class TurnRunner:
         if final.is_error and not _tells_errors(claim, kind):
             shown = ""
         on_unknown = OnUnknown.RESEND if kind is Kind.MESSAGE else OnUnknown.DROP
+        target = _target(claim)
         messages = [
             Outgoing(
                 key=f"reply:{claim.conversation_id}:{claim.next_seq}:{number}",
-                address=claim.address,
+                address=target,
                 text=piece,
                 on_unknown=on_unknown,
             )
-            for number, piece in enumerate(self.pieces(claim.address, shown) if shown else ())
+            for number, piece in enumerate(self.pieces(target, shown) if shown else ())
         ]
         reserved = bool(messages) and self.slots.acquire()
         deliveries: list[Delivery] = []
@@ -314,6 +316,7 @@ class TurnRunner:
                 [*before, final.entry],
                 messages,
                 usage=final.usage,
+                mirror=self._mirror(claim, kind, target, shown) if messages else None,
                 reserve=self.slots.outbox if reserved else None,
             )
         finally:
@@ -323,6 +326,20 @@ class TurnRunner:
         self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error))
         return deliveries
 
+    def _mirror(self, claim: Claim, kind: Kind, target: Address, shown: str) -> Stimulus | None:
+        """Return what the conversation that gets a reply from elsewhere must know of it."""
+        if target == claim.address:
+            return None
+        return Stimulus(
+            key=f"mirror:{claim.conversation_id}:{claim.next_seq}",
+            address=target,
+            sender=Sender(""),
+            text=shown,
+            at=self.journal.db.now(),
+            kind=kind,
+            aimed=False,
+        )
+
     async def _give_up(self, claim: Claim) -> list[Delivery]:
         """End a turn that never got on, so that the next message gets its chance."""
         log.error("turn.dead", extra={"attempts": claim.attempt - 1})
@@ -331,6 +348,14 @@ class TurnRunner:
             for call in is_open(claim.transcript)
         ]
         return await self._finish(claim, Final(AssistantEntry(FAILED_SORRY), is_error=True), *open_calls)
+
+
+def _target(claim: Claim) -> Address:
+    """Return where the reply of a turn goes: where it came from, or where its schedule says."""
+    for entry in reversed(claim.transcript):
+        if isinstance(entry, UserEntry):
+            return Address.parse(entry.deliver_to) if entry.deliver_to else claim.address
+    return claim.address
 
 
 def _may_be_silent(claim: Claim) -> bool:

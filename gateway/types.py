@@ -61,13 +61,52 @@ class Sender:
     name: str = ""
 
 
+class Media(StrEnum):
+    """What a file is to the people who sent it."""
+
+    IMAGE = "image"
+    AUDIO = "audio"
+    VOICE = "voice"
+    VIDEO = "video"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that came with a message, or leaves with one.
+
+    `ref` is what the channel fetches it by; `path` is where it lies, relative to the workspace, once
+    it is there; `problem` says why it can't be had. `name` and `mime` are what the sender claims.
+    """
+
+    kind: Media
+    name: str = ""
+    mime: str = ""
+    size: int = 0
+    ref: str = ""
+    path: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """Something to press below a message; pressing it hands `value` back."""
+
+    label: str
+    value: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stimulus:
     """One incoming thing, read once at the edge.
 
     `key` is the platform's event id and `message_key` its message id: the same message may arrive
     as two events, and event ids may restart. Both are unique in the store (reliability 3.3).
-    `at` is UNIX seconds.
+    `at` is UNIX seconds. `message_id` is what a reply points at. `quote` is what the message replies
+    to or forwards, with its author. `aimed` is whether the bot was addressed: in a group the rest is
+    only context. `hold` is how many seconds to wait for more of the same (albums, long pastes).
+    `edits` marks a later version of a message with this `message_key`. `deliver_to` is the key of
+    another address that gets the reply, for what the bot starts by itself.
     """
 
     key: str
@@ -78,6 +117,13 @@ class Stimulus:
     kind: Kind = Kind.MESSAGE
     chat: Chat = Chat.DIRECT
     message_key: str | None = None
+    message_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    quote: str = ""
+    aimed: bool = True
+    hold: float = 0.0
+    edits: bool = False
+    deliver_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +143,18 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class UserEntry:
-    """What a person, a schedule or a sub-agent said; `at` is UNIX seconds."""
+    """What a person, a schedule or a sub-agent said, as the fields of Stimulus."""
 
     text: str
     sender: Sender
     kind: Kind
     at: float
     chat: Chat = Chat.DIRECT
+    message_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
+    quote: str = ""
+    aimed: bool = True
+    deliver_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +210,18 @@ class OnUnknown(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message for a person. `key` is unique: the same key is never queued twice."""
+    """A message for a person, in Markdown. `key` is unique: the same key is never queued twice.
+
+    `buttons` are rows. `reply_to` is the `message_id` that it answers, "" for none.
+    """
 
     key: str
     address: Address
     text: str
     on_unknown: OnUnknown = OnUnknown.RESEND
+    attachments: tuple[Attachment, ...] = ()
+    buttons: tuple[tuple[Button, ...], ...] = ()
+    reply_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -161,7 +162,10 @@ class Web:
             return ConfigError(
                 f"port {self.port} on {self.host} is in use; set [http] port, or stop what uses it"
             )
-        return ConfigError(f"[http] can't listen on {self.host}:{self.port}: {error.strerror or error}")
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return ConfigError(
+            f"can't listen on {self.host}:{self.port} ({reason}); set [http] host to one of this machine's"
+        )
 
     @web.middleware
     async def _face(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 
 from gateway.types import (
+    Address,
     AssistantEntry,
+    Attachment,
+    Button,
     Chat,
     Entry,
     Json,
     JsonObject,
     Kind,
+    Media,
     NoteEntry,
+    OnUnknown,
+    Outgoing,
     Sender,
     Stimulus,
     ToolCall,
@@ -43,19 +50,59 @@ def _call(call: ToolCall) -> JsonObject:
     return body
 
 
+_FILE = ("name", "mime", "size", "ref", "path", "problem")
+
+
+def _attachment(attachment: Attachment) -> JsonObject:
+    body: JsonObject = {"kind": attachment.kind}
+    return body | {name: value for name in _FILE if (value := getattr(attachment, name))}
+
+
+def _attachments(bodies: Iterable[JsonObject]) -> tuple[Attachment, ...]:
+    return tuple(Attachment(**body | {"kind": Media(body["kind"])}) for body in bodies)
+
+
+def _said(one: UserEntry | Stimulus) -> JsonObject:
+    """Return what a message is in the inbox and in the transcript alike; what is usual is left out."""
+    body: JsonObject = {
+        "text": one.text,
+        "sender": [one.sender.id, one.sender.name],
+        "at": one.at,
+        "chat": one.chat,
+    }
+    if one.message_id:
+        body["message_id"] = one.message_id
+    if one.attachments:
+        body["attachments"] = [_attachment(each) for each in one.attachments]
+    if one.quote:
+        body["quote"] = one.quote
+    if not one.aimed:
+        body["aimed"] = False
+    if one.deliver_to:
+        body["deliver_to"] = one.deliver_to
+    return body
+
+
+def _user(body: JsonObject, kind: str) -> UserEntry:
+    return UserEntry(
+        body["text"],
+        Sender(*body["sender"]),
+        Kind(kind),
+        body["at"],
+        Chat(body["chat"]),
+        body.get("message_id", ""),
+        _attachments(body.get("attachments", ())),
+        body.get("quote", ""),
+        body.get("aimed", True),
+        body.get("deliver_to", ""),
+    )
+
+
 def encode(entry: Entry) -> tuple[str, str]:
     """Return (role, body)."""
     match entry:
         case UserEntry():
-            return "user", dump(
-                {
-                    "text": entry.text,
-                    "sender": [entry.sender.id, entry.sender.name],
-                    "kind": entry.kind,
-                    "at": entry.at,
-                    "chat": entry.chat,
-                }
-            )
+            return "user", dump({**_said(entry), "kind": entry.kind})
         case AssistantEntry():
             body: JsonObject = {"text": entry.text}
             if entry.calls:
@@ -75,6 +122,8 @@ def encode(entry: Entry) -> tuple[str, str]:
             return "note", dump({"text": entry.text})
 
 
+_BROKEN = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 UNREADABLE = "[One entry of this conversation can't be read any more.]"
 
 
@@ -86,7 +135,7 @@ def decode(role: str, text: str) -> Entry:
     """
     try:
         return _decode(role, text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _BROKEN as error:
         log.error("entry.unreadable", extra={"role": role, "problem": type(error).__name__})  # noqa: TRY400 - no fault of ours
         return NoteEntry(UNREADABLE)
 
@@ -95,9 +144,7 @@ def _decode(role: str, text: str) -> Entry:
     body = json.loads(text)
     match role:
         case "user":
-            return UserEntry(
-                body["text"], Sender(*body["sender"]), Kind(body["kind"]), body["at"], Chat(body["chat"])
-            )
+            return _user(body, body["kind"])
         case "assistant":
             return AssistantEntry(
                 body["text"],
@@ -116,20 +163,52 @@ def _decode(role: str, text: str) -> Entry:
 
 def encode_stimulus(stimulus: Stimulus) -> str:
     """Return the body of an inbound row."""
-    return dump(
-        {
-            "text": stimulus.text,
-            "sender": [stimulus.sender.id, stimulus.sender.name],
-            "at": stimulus.at,
-            "chat": stimulus.chat,
-        }
-    )
+    return dump(_said(stimulus))
 
 
 def decode_stimulus(kind: str, text: str) -> UserEntry:
-    """Return the transcript's form of an inbound row."""
+    """Return the transcript's form of an inbound row; one that can't be read says so, as in `decode`."""
+    try:
+        return _user(json.loads(text), kind)
+    except _BROKEN as error:
+        log.error("inbound.unreadable", extra={"problem": type(error).__name__})  # noqa: TRY400 - no fault of ours
+        return UserEntry(UNREADABLE, Sender(""), Kind.MESSAGE, 0.0)
+
+
+def attachments_of(text: str) -> tuple[Attachment, ...]:
+    """Return the files of an inbound row."""
+    return _attachments(json.loads(text).get("attachments", ()))
+
+
+def with_attachments(text: str, attachments: Iterable[Attachment]) -> str:
+    """Return the body of an inbound row with other files."""
+    return dump(json.loads(text) | {"attachments": [_attachment(each) for each in attachments]})
+
+
+def encode_outgoing(message: Outgoing) -> str:
+    """Return the body of an outbound row."""
+    body: JsonObject = {"text": message.text}
+    if message.attachments:
+        body["attachments"] = [_attachment(each) for each in message.attachments]
+    if message.buttons:
+        body["buttons"] = [[[button.label, button.value] for button in row] for row in message.buttons]
+    if message.reply_to:
+        body["reply_to"] = message.reply_to
+    return dump(body)
+
+
+def decode_outgoing(key: str, address: str, text: str, on_unknown: str) -> Outgoing:
+    """Return the message of an outbound row."""
     body = json.loads(text)
-    return UserEntry(body["text"], Sender(*body["sender"]), Kind(kind), body["at"], Chat(body["chat"]))
+    return Outgoing(
+        key=key,
+        address=Address.parse(address),
+        text=body["text"],
+        on_unknown=OnUnknown(on_unknown),
+        attachments=_attachments(body.get("attachments", ())),
+        buttons=tuple(tuple(Button(*button) for button in row) for row in body.get("buttons", ())),
+        reply_to=body.get("reply_to", ""),
+    )
 
 
 def encode_usage(usage: Usage) -> str:

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
-from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -61,19 +60,32 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
+_REMEDIES = {
+    "disk is full": "make room",
+    "disk I/O error": "look after the disk",
+    "locked": "end the other program that has it open",
+    "malformed": "restore a backup, or set [store] url to another file",
+    "readonly": "make it writable",
+}
+"""What helps, by the words of SQLite."""
+
+
 @dataclass(slots=True)
 class _Outage:
     """Tells the log once when the database begins to fail and once when it works again, not at each try."""
 
+    place: str
     failing: bool = False
 
     def failed(self, error: BaseException) -> StoreError:
         """Return what the caller hears."""
-        if not self.failing:
-            log.error("store.failing", extra={"problem": _reason(error)})
-        self.failing = True
-        failure = StoreError(f"the database could not store it: {_reason(error)}")
+        reason = _reason(error)
+        remedy = next((f"; {text}" for sign, text in _REMEDIES.items() if sign in reason), "")
+        failure = StoreError(f"the database {self.place} could not store it: {reason}{remedy}")
         failure.__cause__ = error
+        if not self.failing:
+            log.error("store.failing", extra={"problem": str(failure)})
+        self.failing = True
         return failure
 
     def over(self) -> None:
@@ -122,7 +134,7 @@ class SqliteDatabase:
         self._queue: queue.SimpleQueue[_Item[Any] | None] = queue.SimpleQueue()
         self._reader: AsyncEngine | None = None
         self._relaxed = False
-        self._outage = _Outage()
+        self._outage = _Outage(url.database or "")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -147,7 +159,7 @@ class SqliteDatabase:
             self._reader = create_async_engine(
                 self._url.set(
                     drivername="sqlite+aiosqlite",
-                    database=f"file:{quote(self._url.database or '')}",
+                    database=self.path.absolute().as_uri(),
                     query={"mode": "ro", "uri": "true"},
                 )
             )
@@ -235,6 +247,11 @@ def _is_outage(error: BaseException) -> bool:
     return isinstance(error, OSError | sqlite3.Error | sa.exc.TimeoutError)
 
 
+def _collided(error: BaseException) -> bool:
+    """Return whether PostgreSQL undid a transaction only because another one was in its way."""
+    return getattr(getattr(error, "orig", None), "sqlstate", None) in ("40P01", "40001")
+
+
 def _undo(connection: Connection, savepoint: sa.engine.NestedTransaction | None) -> None:
     if savepoint is not None:
         savepoint.rollback()
@@ -288,7 +305,7 @@ class PostgresDatabase:
         self._engine = engine
         self._clock = clock
         self._offset = offset
-        self._outage = _Outage()
+        self._outage = _Outage(place(engine.url))
         self._writing: set[asyncio.Future[Any]] = set()
 
     def now(self) -> float:
@@ -306,11 +323,13 @@ class PostgresDatabase:
         task.add_done_callback(self._writing.discard)
         return await asyncio.shield(task)
 
-    async def _write(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T], tries: int = 3) -> T:
         try:
             async with self._engine.begin() as connection:
                 result = await connection.run_sync(work)
         except (sa.exc.SQLAlchemyError, OSError) as error:
+            if _collided(error) and tries > 1:
+                return await self._write(work, tries - 1)
             if not _is_outage(error):
                 raise
             raise self._outage.failed(error) from error
@@ -369,6 +388,11 @@ def open_sqlite(url: URL, clock: Clock) -> SqliteDatabase:
         ) from error
 
 
+def place(url: URL) -> str:
+    """Return how a server's database is called in messages, without its password."""
+    return f"{url.database} at {url.query.get('host') or url.host or 'localhost'}:{url.port or 5432}"
+
+
 async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
     """Connect once, to learn that it works and what time it is there.
 
@@ -389,9 +413,8 @@ async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
             "[store] url names PostgreSQL, whose driver is missing; pip install 'crayfish-gateway[postgres]'"
         ) from error
     except (sa.exc.SQLAlchemyError, OSError) as error:
-        place = f"{url.query.get('host') or url.host or 'localhost'}:{url.port or 5432}"
         raise ConfigError(
-            f"the database at {place} can't be reached ({_reason(error)}); start it, or correct [store] url"
+            f"the database {place(url)} can't be reached ({_reason(error)}); start it, or correct [store] url"
         ) from error
     except (TypeError, ValueError, OverflowError) as error:  # the driver's words for a bad option or port
         raise ConfigError(f"[store] url holds what the driver does not take ({error}); correct it") from error

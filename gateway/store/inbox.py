@@ -12,11 +12,11 @@ from sqlalchemy.engine import Connection
 
 from gateway.channel import Cursor, Poison
 from gateway.store import outbox
-from gateway.store.codec import encode_stimulus
+from gateway.store.codec import attachments_of, encode_stimulus, with_attachments
 from gateway.store.dialect import PerDialect
 from gateway.store.engine import Database
 from gateway.store.tables import conversation, fact, inbound, poison
-from gateway.types import Outgoing, Stimulus
+from gateway.types import Address, Attachment, Outgoing, Stimulus
 
 Command: TypeAlias = Callable[[Connection, int], str]
 """Acts inside the transaction that stores the command; gets the conversation's id, returns the answer."""
@@ -24,20 +24,31 @@ Command: TypeAlias = Callable[[Connection, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A stimulus that passed the gate. With `command` it is answered at once and never reaches a turn."""
+    """A stimulus that passed the gate. With `command` it is answered at once and never reaches a turn.
+
+    One that does not wake the bot waits as context for one that does.
+    """
 
     stimulus: Stimulus
     command: Command | None = None
     interrupts: bool = False
+    wakes: bool = True
 
 
 @dataclass(slots=True)
 class Taken:
-    """What one transaction stored: how many were new, and which conversations a command interrupted."""
+    """What one transaction stored: how many were new, which conversations a command interrupted.
+
+    `unprepared` counts the messages whose files are still to be fetched.
+    """
 
     new: int = 0
+    unprepared: int = 0
     interrupted: list[int] = field(default_factory=list)
 
+
+PREPARE_LIMIT = 120.0
+"""Seconds that a message waits for its files before it goes on without them."""
 
 _CONVERSATION = PerDialect(
     lambda insert: (
@@ -58,7 +69,10 @@ _INBOUND = PerDialect(
         .values(
             {
                 name: sa.bindparam(name)
-                for name in ("key", "message_key", "conversation_id", "kind", "body", "at", "seq")
+                for name in (
+                    *("key", "message_key", "conversation_id", "kind", "body", "at", "seq"),
+                    *("wakes", "hold_until", "prepare"),
+                )
             }
         )
         .on_conflict_do_nothing()
@@ -68,7 +82,18 @@ _INBOUND = PerDialect(
 _READY = (
     sa.update(conversation)
     .where(conversation.c.id == sa.bindparam("which"))
-    .values(ready_at=sa.func.coalesce(conversation.c.ready_at, sa.bindparam("now")))
+    .values(ready_at=sa.func.coalesce(conversation.c.ready_at, sa.bindparam("then", type_=sa.Double)))
+)
+_waits = sa.and_(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
+_HOLD = (
+    sa.update(inbound)
+    .where(_waits, inbound.c.prepare.is_(None), inbound.c.hold_until < sa.bindparam("then"))
+    .values(hold_until=sa.bindparam("then", type_=sa.Double))
+)
+_EDIT = (
+    sa.update(inbound)
+    .where(_waits, inbound.c.message_key == sa.bindparam("edited"))
+    .values(body=sa.bindparam("now_says", type_=sa.Text))
 )
 _FACT = PerDialect(
     lambda insert: (
@@ -97,11 +122,20 @@ def get_fact(tx: Connection, name: str) -> str | None:
     return value
 
 
-def _take(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
+def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
+    """Store one arrival, unless its key is known, and note in `taken` what it was."""
     stimulus = arrival.stimulus
     which: int = tx.execute(
         _CONVERSATION(tx), {"address": stimulus.address.key, "chat": stimulus.chat, "now": now}
     ).scalar_one()
+    if stimulus.edits:
+        # What was taken in or answered already keeps its words (spec TG-25, attack access-015).
+        tx.execute(
+            _EDIT, {"which": which, "edited": stimulus.message_key, "now_says": encode_stimulus(stimulus)}
+        )
+        return
+    fetches = any(one.ref and not one.path and not one.problem for one in stimulus.attachments)
+    held = now + (PREPARE_LIMIT if fetches else stimulus.hold) if fetches or stimulus.hold else None
     row: dict[str, Any] = {
         "key": stimulus.key,
         "message_key": stimulus.message_key,
@@ -110,12 +144,19 @@ def _take(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
         "body": encode_stimulus(stimulus),
         "at": now,
         "seq": None if arrival.command is None else 0,
+        "wakes": arrival.wakes,
+        "hold_until": held,
+        "prepare": stimulus.hold if fetches else None,
     }
     if tx.execute(_INBOUND(tx), row).scalar_one_or_none() is None:
         return
     taken.new += 1
+    taken.unprepared += fetches
     if arrival.command is None:
-        tx.execute(_READY, {"which": which, "now": now})
+        if stimulus.hold:
+            tx.execute(_HOLD, {"which": which, "then": now + stimulus.hold})
+        if arrival.wakes:
+            tx.execute(_READY, {"which": which, "then": held or now})
         return
     answer = arrival.command(tx, which)
     if answer:
@@ -135,7 +176,7 @@ def put(
     """Store what arrived and how far the platform was read, all or nothing."""
     taken = Taken()
     for arrival in arrivals:
-        _take(tx, arrival, now, taken)
+        take_in(tx, arrival, now, taken)
     outbox.put(tx, refusals, now)
     for one in bad:
         tx.execute(
@@ -145,6 +186,46 @@ def put(
     if cursor is not None:
         set_fact(tx, f"cursor:{cursor.name}", cursor.value)
     return taken
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared:
+    """A waiting message whose files are still to be fetched."""
+
+    id: int
+    address: Address
+    attachments: tuple[Attachment, ...]
+
+
+_UNPREPARED = (
+    sa.select(inbound.c.id, inbound.c.body, conversation.c.address)
+    .join(conversation, conversation.c.id == inbound.c.conversation_id)
+    .where(inbound.c.prepare.is_not(None), inbound.c.seq.is_(None))
+    .order_by(inbound.c.id)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+)
+
+
+def _prepared(tx: Connection, which: int, attachments: Sequence[Attachment], now: float) -> None:
+    row = tx.execute(
+        sa.select(inbound.c.body, inbound.c.prepare, inbound.c.wakes, inbound.c.conversation_id).where(
+            inbound.c.id == which, inbound.c.prepare.is_not(None)
+        )
+    ).one_or_none()
+    if row is None:
+        return
+    tx.execute(
+        sa.update(inbound)
+        .where(inbound.c.id == which)
+        .values(body=with_attachments(row.body, attachments), prepare=None, hold_until=now + row.prepare)
+    )
+    if row.wakes:
+        # It was to be looked at when the time for fetching is over; that is now.
+        tx.execute(
+            sa.update(conversation)
+            .where(conversation.c.id == row.conversation_id, conversation.c.ready_at > now + row.prepare)
+            .values(ready_at=now + row.prepare)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +247,20 @@ class Inbox:
         return await self.db.write(
             functools.partial(put, arrivals=arrivals, refusals=refusals, cursor=cursor, bad=bad, now=now)
         )
+
+    async def unprepared(self, most: int) -> list[Unprepared]:
+        """Return waiting messages whose files are to be fetched, the oldest first. Raises: StoreError."""
+
+        def work(tx: Connection) -> list[Unprepared]:
+            rows = tx.execute(_UNPREPARED, {"most": most})
+            return [Unprepared(row.id, Address.parse(row.address), attachments_of(row.body)) for row in rows]
+
+        return await self.db.write(work, durable=False)
+
+    async def prepared(self, which: int, attachments: Sequence[Attachment]) -> None:
+        """Note what became of a message's files, and let it go on. Raises: StoreError."""
+        now = self.db.now()
+        await self.db.write(lambda tx: _prepared(tx, which, attachments, now))
 
     async def cursor(self, name: str) -> str | None:
         """Return how far a platform's stream was read. Raises: StoreError."""

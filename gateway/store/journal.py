@@ -14,16 +14,30 @@ from sqlalchemy.engine import Connection
 
 from gateway.errors import LeaseLost
 from gateway.steps import is_open
-from gateway.store import outbox
+from gateway.store import inbox, outbox
 from gateway.store.codec import decode, decode_stimulus, encode, encode_usage
 from gateway.store.engine import Database
 from gateway.store.outbox import Delivery
 from gateway.store.tables import conversation, entry, inbound
-from gateway.types import Address, AssistantEntry, Chat, Entry, Kind, Outgoing, ToolEntry, Usage, UserEntry
+from gateway.types import (
+    Address,
+    AssistantEntry,
+    Chat,
+    Entry,
+    Kind,
+    Outgoing,
+    Stimulus,
+    ToolEntry,
+    Usage,
+    UserEntry,
+)
 
 STOPPED = "[Stopped by the user.]"
 MERGED = 20
 """Messages that one turn may take in at once (spec IN-10)."""
+
+CONTEXT = 50
+"""Messages beside the bot that the next one that wakes it brings along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +146,19 @@ _ENTRIES = (
     .order_by(entry.c.seq)
 )
 _ADD = sa.insert(entry)
-_WAITING = (
-    sa.select(inbound.c.id, inbound.c.key, inbound.c.kind, inbound.c.body)
-    .where(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
-    .order_by(inbound.c.id)
-    .limit(MERGED)
+_columns = (inbound.c.id, inbound.c.key, inbound.c.kind, inbound.c.body, inbound.c.hold_until)
+_waits = sa.and_(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
+_WAITING = sa.select(*_columns).where(_waits, inbound.c.wakes).order_by(inbound.c.id).limit(MERGED)
+_BESIDE = (
+    sa.select(*_columns)
+    .where(_waits, sa.not_(inbound.c.wakes), inbound.c.id < sa.bindparam("before"))
+    .order_by(inbound.c.id.desc())
+    .limit(CONTEXT)
+)
+_FORGET = (
+    sa.update(inbound)
+    .where(_waits, sa.not_(inbound.c.wakes), inbound.c.id < sa.bindparam("before"))
+    .values(seq=0)
 )
 _ABSORBED = (
     sa.update(inbound)
@@ -146,7 +168,14 @@ _ABSORBED = (
 _KEYS = sa.select(inbound.c.key).where(
     inbound.c.conversation_id == sa.bindparam("which"), inbound.c.turn == sa.bindparam("in_turn")
 )
-_anything = sa.exists().where(inbound.c.conversation_id == _c.id, inbound.c.seq.is_(None))
+_held = sa.func.coalesce(inbound.c.hold_until, 0)
+_next_look = (
+    sa.select(sa.case((_held > sa.bindparam("now"), _held), else_=sa.bindparam("now", type_=sa.Double)))
+    .where(inbound.c.conversation_id == _c.id, inbound.c.seq.is_(None), inbound.c.wakes)
+    .order_by(inbound.c.id)
+    .limit(1)
+    .scalar_subquery()
+)
 _RELEASE = (
     sa.update(conversation)
     .where(_c.id == sa.bindparam("which"))
@@ -156,8 +185,7 @@ _RELEASE = (
         # Cleared in the transaction that saw no waiting row, or a message put in between would sleep.
         ready_at=sa.case(
             (sa.bindparam("retry", type_=sa.Double).is_not(None), sa.bindparam("retry", type_=sa.Double)),
-            (_anything, sa.bindparam("now", type_=sa.Double)),
-            else_=None,
+            else_=_next_look,
         ),
     )
 )
@@ -236,9 +264,10 @@ def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
     """Move waiting stimuli into the transcript; a turn that begins gets a new number."""
     starts = not claim.transcript or _rests(claim.transcript)
     waiting = tx.execute(_WAITING, {"which": claim.conversation_id}).all()
-    rows = _joining(waiting, claim.transcript, starts=starts)
+    rows = _joining(_released(waiting, now), claim.transcript, starts=starts)
     if not rows:
         return claim
+    rows = _with_context(tx, claim, rows)
     entries = [decode_stimulus(row.kind, row.body) for row in rows]
     first, turn = _fence(tx, claim, until, grown=len(entries), progress=False, turns=int(starts))
     _add(tx, claim, first, turn, entries, now, None)
@@ -255,6 +284,20 @@ def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
         started=None,
         keys=keys if starts else (*claim.keys, *keys),
     )
+
+
+def _released(rows: Sequence[Any], now: float) -> list[Any]:
+    """Return the rows before the first that is still held, so that nothing overtakes it."""
+    return list(itertools.takewhile(lambda row: (row.hold_until or 0) <= now, rows))
+
+
+def _with_context(tx: Connection, claim: Claim, rows: Sequence[Any]) -> list[Any]:
+    """Add what was said beside the bot before these rows; what lies further back is let go."""
+    here = {"which": claim.conversation_id, "before": rows[-1].id}
+    beside = tx.execute(_BESIDE, here).all()
+    if len(beside) == CONTEXT:
+        tx.execute(_FORGET, here | {"before": beside[-1].id})
+    return sorted([*rows, *beside], key=lambda row: int(row.id))
 
 
 def _joining(rows: Sequence[Any], transcript: Sequence[Entry], *, starts: bool) -> Sequence[Any]:
@@ -326,7 +369,10 @@ def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool)
     The open calls and the question get an answer, so that the transcript stays valid and a later
     turn does not take them up again. With `new_session` the conversation starts afresh after it.
     """
-    row = tx.execute(sa.select(_c.session, _c.next_seq, _c.turn).where(_c.id == conversation_id)).one()
+    # Locked first, as by every other write: else this and a turn that ends now wait for each other.
+    row = tx.execute(
+        sa.select(_c.session, _c.next_seq, _c.turn).where(_c.id == conversation_id).with_for_update()
+    ).one()
     found = tx.execute(_ENTRIES, {"which": conversation_id, "current": row.session})
     transcript = tuple(decode(one.role, one.body) for one in found)
     cleared = tx.execute(
@@ -430,19 +476,21 @@ class Journal:
 
         return await self.db.write(work)
 
-    async def release(
+    async def release(  # noqa: PLR0913 - one transaction, each part of it by name
         self,
         claim: Claim,
         entries: Sequence[Entry] = (),
         messages: Sequence[Outgoing] = (),
         *,
         usage: Usage | None = None,
+        mirror: Stimulus | None = None,
         retry_after: float | None = None,
         failed: bool = False,
         reserve: outbox.Outbox | None = None,
     ) -> list[Delivery]:
         """Commit the last entries of a turn with what people see of them, and let the conversation go.
 
+        `mirror` is put beside another conversation, as context for its next turn.
         With `reserve` the first of the messages comes back reserved, if nothing stands before it.
         With `retry_after` the conversation is looked at again then; `failed` counts against the turn.
         Raises: LeaseLost, StoreError.
@@ -461,11 +509,13 @@ class Journal:
             )
             _add(tx, claim, first, turn, entries, now, usage)
             outbox.put(tx, messages, now)
+            if mirror is not None:
+                inbox.take_in(tx, inbox.Arrival(mirror, wakes=False), now, inbox.Taken())
             tx.execute(_RELEASE, {"which": claim.conversation_id, "retry": retry, "now": now})
             if reserve is None or not messages:
                 return []
             return outbox.take(
-                tx, owner=reserve.owner, now=now, lease=reserve.lease, most=1, address=claim.address
+                tx, owner=reserve.owner, now=now, lease=reserve.lease, most=1, address=messages[0].address
             )
 
         deliveries = await self.db.write(work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gateway.store.codec import dump
+from gateway.store.codec import decode_outgoing, encode_outgoing
 from gateway.store.dialect import PerDialect, run
 from gateway.store.engine import Database
 from gateway.store.tables import outbound
@@ -138,7 +137,7 @@ def put(tx: Connection, messages: Sequence[Outgoing], now: float) -> None:
             {
                 "key": message.key,
                 "address": message.address.key,
-                "body": dump({"text": message.text}),
+                "body": encode_outgoing(message),
                 "on_unknown": message.on_unknown,
                 "due_at": now,
                 "at": now,
@@ -158,13 +157,9 @@ def take(
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:
-    message = Outgoing(
-        key=row.key,
-        address=Address.parse(row.address),
-        text=json.loads(row.body)["text"],
-        on_unknown=OnUnknown(row.on_unknown),
+    return Delivery(
+        row.id, decode_outgoing(row.key, row.address, row.body, row.on_unknown), row.attempts or 0
     )
-    return Delivery(row.id, message, row.attempts or 0)
 
 
 @dataclass(frozen=True, slots=True)

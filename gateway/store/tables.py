@@ -39,6 +39,9 @@ sa.Index(
 )
 
 # `seq` null: not yet in the transcript; 0: never will be (a command, or cleared by /stop).
+# `wakes` false: talk beside the bot, taken in as context by the next message that wakes it.
+# `hold_until`: more of the same may come. `prepare` not null: its files are still to be fetched, and then
+# it is held for that many seconds.
 inbound = sa.Table(
     "inbound",
     meta,
@@ -49,8 +52,17 @@ inbound = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
+    sa.Column("wakes", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("hold_until", sa.Double),
+    sa.Column("prepare", sa.Double),
     sa.Column("seq", sa.BigInteger),
     sa.Column("turn", sa.BigInteger),
+)
+sa.Index(
+    "inbound_prepare",
+    inbound.c.id,
+    sqlite_where=inbound.c.prepare.is_not(None),
+    postgresql_where=inbound.c.prepare.is_not(None),
 )
 sa.Index(
     "inbound_waiting",
@@ -130,6 +142,45 @@ fact = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
 )
+
+# People who were let in, beside those whom the configuration names; `role` is owner or user.
+member = sa.Table(
+    "member",
+    meta,
+    sa.Column("channel", sa.Text, primary_key=True),
+    sa.Column("sender", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False, server_default=""),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# People who asked to be let in; only a hash of the code is kept.
+pairing = sa.Table(
+    "pairing",
+    meta,
+    sa.Column("channel", sa.Text, primary_key=True),
+    sa.Column("sender", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, server_default=""),
+    sa.Column("code_hash", sa.Text, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# Why a message was not answered: the gate that stopped it, and the setting that would let it pass.
+verdict = sa.Table(
+    "verdict",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("message_id", sa.Text, nullable=False),
+    sa.Column("sender", sa.Text, nullable=False),
+    sa.Column("gate", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("setting", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+sa.Index("verdict_address", verdict.c.address, verdict.c.id)
 
 # What could not be read, kept for a person to look at.
 poison = sa.Table(

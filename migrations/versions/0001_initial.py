@@ -50,6 +50,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
+        "member",
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("role", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), server_default="", nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("channel", "sender"),
+    )
+    op.create_table(
         "outbound",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
@@ -94,6 +103,17 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'sending'"),
     )
     op.create_table(
+        "pairing",
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), server_default="", nullable=False),
+        sa.Column("code_hash", sa.Text(), nullable=False),
+        sa.Column("expires_at", sa.Double(), nullable=False),
+        sa.Column("tries", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("channel", "sender"),
+    )
+    op.create_table(
         "poison",
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("channel", sa.Text(), nullable=False),
@@ -102,6 +122,19 @@ def upgrade() -> None:
         sa.Column("at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("key"),
     )
+    op.create_table(
+        "verdict",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("gate", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("setting", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("verdict_address", "verdict", ["address", "id"], unique=False)
     op.create_table(
         "entry",
         sa.Column("conversation_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -127,6 +160,9 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("wakes", sa.Boolean(), server_default=sa.true(), nullable=False),
+        sa.Column("hold_until", sa.Double(), nullable=True),
+        sa.Column("prepare", sa.Double(), nullable=True),
         sa.Column("seq", sa.BigInteger(), nullable=True),
         sa.Column("turn", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
@@ -136,6 +172,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("key"),
         sa.UniqueConstraint("message_key"),
+    )
+    op.create_index(
+        "inbound_prepare",
+        "inbound",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("prepare IS NOT NULL"),
+        postgresql_where=sa.text("prepare IS NOT NULL"),
     )
     op.create_index("inbound_turn", "inbound", ["conversation_id", "turn"], unique=False)
     op.create_index(

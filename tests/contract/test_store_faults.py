@@ -223,6 +223,18 @@ class TestOpening:
         with pytest.raises(ConfigError, match=f"{tmp_path} can't be opened"):
             await open_database(f"sqlite+aiosqlite:///{tmp_path}", FakeClock())
 
+    @pytest.mark.parametrize("name", ["/{}/a.db", "{}/a%20b?c=d#e.db", "{}/ä ö.db", "a.db"])
+    async def test_whatever_its_path_it_is_written_and_read(
+        self, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        place = sa.URL.create("sqlite+aiosqlite", database=name.format(tmp_path))
+        db = open_sqlite(place, FakeClock())
+        await db.write(create)
+        await db.write(lambda tx: set_fact(tx, "a", "1"))
+        assert await db.read(lambda tx: get_fact(tx, "a")) == "1"
+        await db.close()
+
     async def test_what_was_refused_can_be_opened_once_it_is_repaired(self, tmp_path: Path) -> None:
         file = tmp_path / "notes.db"
         file.write_bytes(b"this is a text\n" * 999)
@@ -232,6 +244,27 @@ class TestOpening:
         db = await open_database(f"sqlite+aiosqlite:///{file}", FakeClock())
         await db.write(create)
         await db.close()
+
+
+class TestCollision:
+    async def test_transactions_in_each_others_way_both_succeed(
+        self, postgres_server: str, clock: FakeClock
+    ) -> None:
+        db = await open_database(await _new_database(postgres_server), clock)
+        await db.write(create)
+        for name in "ab":
+            await db.write(functools.partial(set_fact, name=name, value=""))
+
+        def write(tx: Connection, first: str, second: str) -> None:
+            set_fact(tx, first, first + second)
+            tx.exec_driver_sql("select pg_sleep(0.1)")
+            set_fact(tx, second, first + second)
+
+        both = (functools.partial(write, first=one, second=two) for one, two in ("ab", "ba"))
+        await asyncio.gather(*(db.write(work) for work in both))
+        stored = [await db.write(functools.partial(get_fact, name=name)) for name in "ab"]
+        await db.close()
+        assert stored in (["ab", "ab"], ["ba", "ba"])
 
 
 @dataclass

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TypeVar
@@ -22,7 +21,7 @@ from gateway.store.journal import STOPPED
 from gateway.store.outbox import MAX_ATTEMPTS
 from gateway.store.tables import outbound
 from gateway.turn import FAILED_SORRY
-from gateway.types import Address, AssistantEntry, OnUnknown, Outgoing, UserEntry
+from gateway.types import Address, AssistantEntry, Outgoing, Receipt, UserEntry
 from gateway.work import LOOK, Sender, Supervised, persist, supervise
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import (
@@ -175,14 +174,18 @@ class TestWorker:
     async def test_a_drained_worker_stops_at_the_next_step_and_another_goes_on(self, world: World) -> None:
         async def answer(prompt: Prompt) -> AssistantEntry:
             world.worker.drain()
-            return calls(call("look")) if isinstance(prompt.entries[-1], UserEntry) else AssistantEntry("done")
+            return (
+                calls(call("look")) if isinstance(prompt.entries[-1], UserEntry) else AssistantEntry("done")
+            )
 
         world.model.answer = answer
         await world.put(said("hi"))
         async with asyncio.timeout(5):
             await world.worker.serve()
         assert world.tools.ran == []
-        heir = World(db=world.db, clock=world.clock, model=ScriptedModel(in_turn("done")), channel=world.channel)
+        heir = World(
+            db=world.db, clock=world.clock, model=ScriptedModel(in_turn("done")), channel=world.channel
+        )
         await heir.settle()
         assert len(heir.tools.ran) == 1
         assert heir.channel.texts == ["done"]
@@ -379,7 +382,7 @@ class TestSender:
 
         @dataclass
         class Slow(RecordingChannel):
-            async def send(self, message: Outgoing):  # type: ignore[no-untyped-def]  # noqa: ANN202
+            async def send(self, message: Outgoing) -> Receipt:
                 nonlocal under_way, most
                 under_way += 1
                 most = max(most, under_way)
@@ -457,9 +460,7 @@ class TestSupervise:
         refused = Flaky([ChannelStopped("the token was revoked")], clock)
         other = Flaky([RuntimeError("no")], clock)
         seen = [Supervised("refused"), Supervised("other")]
-        await asyncio.gather(
-            supervise(refused.run, seen[0], clock), supervise(other.run, seen[1], clock)
-        )
+        await asyncio.gather(supervise(refused.run, seen[0], clock), supervise(other.run, seen[1], clock))
         assert len(refused.began) == 1
         assert (seen[0].state, seen[0].problem) == ("stopped", "the token was revoked")
         assert (len(other.began), seen[1].state) == (2, "ended")

@@ -1,0 +1,112 @@
+"""Fetches the files that messages bring, before a turn takes the messages in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gateway.bell import Bell
+from gateway.channel import Channel, Fetches
+from gateway.clock import Clock
+from gateway.errors import DeliveryError, DeliveryRetry, StoreError, ToolError
+from gateway.store.inbox import Inbox, Unprepared
+from gateway.tools.files import save
+from gateway.types import Address, Attachment
+
+log = logging.getLogger(__name__)
+
+FOLDER = "media"
+"""Where files of messages lie in the workspace."""
+
+TRIES = 3
+_UNSAFE = re.compile(r"[^\w.-]+")
+_LONGEST_NAME = 80
+
+
+@dataclass(slots=True, kw_only=True)
+class Preparer:
+    """Fetches `parallel` messages' files at a time, each file at most `most` bytes."""
+
+    inbox: Inbox
+    channels: Mapping[str, Channel]
+    workspace: Path
+    bell: Bell
+    worker_bell: Bell
+    clock: Clock
+    most: int = 20_000_000
+    parallel: int = 4
+    _busy: set[int] = field(default_factory=set)
+
+    async def serve(self) -> None:
+        """Work until cancelled; what is cut off is fetched again after the next start."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self.bell.wait(await self._step(group))
+
+    async def _step(self, group: asyncio.TaskGroup) -> float | None:
+        """Start what there is room for; return how many seconds nothing else is to be done."""
+        room = self.parallel - len(self._busy)
+        try:
+            waiting = await self.inbox.unprepared(most=self.parallel + len(self._busy))
+        except StoreError as error:
+            log.debug("store.waiting", extra={"problem": str(error)})
+            return 1.0
+        for one in [each for each in waiting if each.id not in self._busy][:room]:
+            self._busy.add(one.id)
+            group.create_task(self._prepare(one))
+        return None
+
+    async def _prepare(self, one: Unprepared) -> None:
+        try:
+            found = [
+                await self._have(one.address, attachment, f"{one.id}-{number}")
+                for number, attachment in enumerate(one.attachments)
+            ]
+            await self.inbox.prepared(one.id, found)
+        except StoreError as error:
+            log.debug("store.waiting", extra={"problem": str(error)})
+            await self.clock.sleep(1.0)
+        finally:
+            self._busy.discard(one.id)
+            self.bell.ring()
+            self.worker_bell.ring()
+
+    async def _have(self, address: Address, attachment: Attachment, number: str) -> Attachment:
+        """Return the attachment with the place where it lies now, or with what prevented that."""
+        channel: object = self.channels.get(address.channel)
+        if not attachment.ref or not isinstance(channel, Fetches):
+            return replace(attachment, problem=attachment.problem or "it can't be fetched here")
+        try:
+            content = await self._fetch(channel, attachment)
+            path = f"{FOLDER}/{number}-{safe_name(attachment)}"
+            await asyncio.to_thread(save, self.workspace, path, content)
+        except (DeliveryError, DeliveryRetry, ToolError) as error:
+            log.warning("media.missing", extra={"problem": str(error)})
+            return replace(attachment, problem=str(error))
+        except Exception as error:  # root of a fetch: a message must not wait for a file that breaks us
+            log.exception("media.failed")
+            return replace(attachment, problem=f"it could not be stored ({type(error).__name__})")
+        return replace(attachment, path=path, size=len(content))
+
+    async def _fetch(self, channel: Fetches, attachment: Attachment) -> bytes:
+        if attachment.size > self.most:
+            raise DeliveryError(f"it is larger than {self.most // 1_000_000} MB")
+        for number in range(1, TRIES):
+            try:
+                return await channel.fetch(attachment, self.most)
+            except DeliveryRetry as error:
+                await self.clock.sleep(max(error.after, float(number)))
+        return await channel.fetch(attachment, self.most)
+
+
+def safe_name(attachment: Attachment) -> str:
+    """Return a name for the workspace; nothing that the sender chose can lead out of its folder."""
+    plain = _UNSAFE.sub("_", attachment.name.rsplit("/", 1)[-1]).strip("._")
+    if len(plain) > _LONGEST_NAME:
+        stem, dot, ending = plain.rpartition(".")
+        plain = f"{stem[: _LONGEST_NAME - 10]}{dot}{ending[:8]}" if dot else plain[:_LONGEST_NAME]
+    return plain or attachment.kind
