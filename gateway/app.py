@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from gateway.access import EVERYBODY, Policy
 from gateway.bell import Bell
-from gateway.channel import Channel
+from gateway.channel import Channel, SendsFiles
 from gateway.clock import Clock, SystemClock
 from gateway.commands import Commands
 from gateway.config import Loaded, TelegramSettings, bundled
@@ -302,6 +302,7 @@ def _wire(parts: Parts, choice: Choice) -> Gateway:
         slots=sender,
         pieces=functools.partial(_pieces, parts.channels),
         workspace=parts.workspace.path,
+        sends_files=lambda address: isinstance(parts.channels.get(address.channel), SendsFiles),
         max_rounds=settings.agent.max_turns,
         max_chars=max(choice.context_window - settings.model.max_tokens, 1000) * CHARS_PER_TOKEN,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from gateway.types import Address, Attachment, Outgoing, Receipt
 
@@ -83,7 +83,14 @@ class Fetches(Protocol):
         ...
 
 
+@runtime_checkable
+class SendsFiles(Protocol):
+    """A channel whose messages can carry files."""
+
+    sends_files: Literal[True]
+
+
 Cursors: TypeAlias = Callable[[str], Awaitable[str | None]]
 """`await cursor(name)`: the stored value of a cursor, None if there is none."""
 
-__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Fetches", "Poison"]
+__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Fetches", "Poison", "SendsFiles"]

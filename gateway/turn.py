@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,13 @@ from gateway.errors import ModelError, PromptTooLong
 from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from gateway.models.base import Model, Prompt, Reply
 from gateway.prompt import fit
+from gateway.reply import Composed, compose
 from gateway.sentinels import Gate, looks_like_call, visible
 from gateway.steps import Ask, Rest, Run, RunOnce, Settle, is_open, next_step
 from gateway.store.journal import Claim, Journal, turn_kind
 from gateway.store.outbox import Delivery, Outbox
 from gateway.tools.base import ToolContext
+from gateway.tools.files import exists
 from gateway.types import (
     Address,
     AssistantEntry,
@@ -34,6 +37,7 @@ from gateway.types import (
     Usage,
     UserEntry,
 )
+from gateway.vision import pictures, recent
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +163,7 @@ class TurnRunner:
     slots: Slots
     pieces: Callable[[Address, str], Sequence[str]]
     workspace: Path
+    sends_files: Callable[[Address], bool] = lambda _address: False
     max_rounds: int = 50
     max_chars: int = 400_000
     draining: bool = False
@@ -254,6 +259,9 @@ class TurnRunner:
                 nudge=nudge,
                 tools_allowed=tools_allowed,
             )
+            if paths := recent(prompt.entries):
+                found = await asyncio.to_thread(pictures, self.workspace, paths)
+                prompt = replace(prompt, pictures=found)
             try:
                 return await self._stream(claim.address, prompt)
             except PromptTooLong:
@@ -293,20 +301,12 @@ class TurnRunner:
     async def _finish(self, claim: Claim, final: Final, *before: Entry) -> list[Delivery]:
         """Commit the last entry, what people see of it, and the release, as one."""
         kind = turn_kind(claim.transcript)
-        shown = visible(final.entry.text, kind)
+        target = _target(claim)
+        composed = self._composed(claim, target, final.entry.text)
+        shown = visible(composed.text, kind)
         if final.is_error and not _tells_errors(claim, kind):
             shown = ""
-        on_unknown = OnUnknown.RESEND if kind is Kind.MESSAGE else OnUnknown.DROP
-        target = _target(claim)
-        messages = [
-            Outgoing(
-                key=f"reply:{claim.conversation_id}:{claim.next_seq}:{number}",
-                address=target,
-                text=piece,
-                on_unknown=on_unknown,
-            )
-            for number, piece in enumerate(self.pieces(target, shown) if shown else ())
-        ]
+        messages = self._messages(claim, target, replace(composed, text=shown))
         reserved = bool(messages) and self.slots.acquire()
         deliveries: list[Delivery] = []
         self._finishing.add(claim.conversation_id)
@@ -325,6 +325,34 @@ class TurnRunner:
                 self.slots.give_back()
         self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error))
         return deliveries
+
+    def _composed(self, claim: Claim, target: Address, text: str) -> Composed:
+        """Take the reply apart where its files may go: to a channel that can, and to one reader."""
+        if claim.chat is not Chat.DIRECT or not self.sends_files(target):
+            return Composed(text)
+        return compose(
+            text,
+            current=_newest_message(claim.transcript),
+            has_file=functools.partial(exists, self.workspace),
+        )
+
+    def _messages(self, claim: Claim, target: Address, reply: Composed) -> list[Outgoing]:
+        """Return the reply in pieces: the first answers the message, the last brings the files."""
+        pieces = list(self.pieces(target, reply.text)) if reply.text else []
+        if reply.attachments and not pieces:
+            pieces = [""]
+        on_unknown = OnUnknown.RESEND if turn_kind(claim.transcript) is Kind.MESSAGE else OnUnknown.DROP
+        return [
+            Outgoing(
+                key=f"reply:{claim.conversation_id}:{claim.next_seq}:{number}",
+                address=target,
+                text=piece,
+                on_unknown=on_unknown,
+                attachments=reply.attachments if number == len(pieces) - 1 else (),
+                reply_to=reply.reply_to if number == 0 else "",
+            )
+            for number, piece in enumerate(pieces)
+        ]
 
     def _mirror(self, claim: Claim, kind: Kind, target: Address, shown: str) -> Stimulus | None:
         """Return what the conversation that gets a reply from elsewhere must know of it."""
@@ -348,6 +376,10 @@ class TurnRunner:
             for call in is_open(claim.transcript)
         ]
         return await self._finish(claim, Final(AssistantEntry(FAILED_SORRY), is_error=True), *open_calls)
+
+
+def _newest_message(transcript: Sequence[Entry]) -> str:
+    return next((one.message_id for one in reversed(transcript) if isinstance(one, UserEntry)), "")
 
 
 def _target(claim: Claim) -> Address:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from gateway.clock import Clock
 from gateway.errors import ModelError, PromptTooLong
 from gateway.models.assembly import usage
-from gateway.models.base import OnRestart, OnText, Prompt, Reply
+from gateway.models.base import OnRestart, OnText, Picture, Prompt, Reply
 from gateway.models.calls import Names, by_name, readable, wire_id, without_named
 from gateway.models.failure import Rejected, broken, stream_failure
 from gateway.models.http import Endpoint, Wire, join, open_client
 from gateway.models.loose import mapping, mappings, number, text
-from gateway.models.render import note_text, result_text, user_text
+from gateway.models.render import note_text, pictures_of, result_text, user_text
 from gateway.models.visible import Visible
 from gateway.repair import repair
 from gateway.types import (
@@ -152,7 +152,8 @@ def messages(prompt: Prompt, model: str, names: Names, *, thinking: bool = True)
             own = entry.model == model and position >= thoughts_from
             _append(out, "assistant", _assistant(entry, names, with_thoughts=own))
         else:
-            _append(out, "user", [_user_block(entry, prompt.zone)])
+            shown = pictures_of(entry, prompt) if isinstance(entry, UserEntry) else []
+            _append(out, "user", [*map(_picture, shown), _user_block(entry, prompt.zone)])
     for message in [message for message in out if message["role"] == "user"][-2:]:
         message["content"][-1].update(_MARK)
     if prompt.nudge:
@@ -177,6 +178,10 @@ def _append(out: list[JsonObject], role: str, blocks: list[JsonObject]) -> None:
         out[-1]["content"].extend(blocks)
     else:
         out.append({"role": role, "content": blocks})
+
+
+def _picture(one: Picture) -> JsonObject:
+    return {"type": "image", "source": {"type": "base64", "media_type": one.mime, "data": one.data}}
 
 
 def _user_block(entry: UserEntry | ToolEntry | NoteEntry, zone: str) -> JsonObject:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from gateway.types import AssistantEntry, Entry, ToolSpec, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image: its media type and its content in base64."""
+
+    mime: str
+    data: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +34,7 @@ class Prompt:
     tools: Sequence[ToolSpec] = ()
     tools_allowed: bool = True
     nudge: str = ""
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
     session: str = ""
     zone: str = "UTC"
 

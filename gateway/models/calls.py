@@ -15,6 +15,9 @@ from gateway.types import AssistantEntry, Entry, Json, JsonObject, ToolCall, Too
 CUT = "the answer reached its length limit in the middle of this call, so it did not run; make it shorter"
 """The problem of a call at whose end the model ran out of tokens (models 2.3 row 13)."""
 
+DEEPEST = 64
+"""Levels of nesting that arguments may have: a deeper value would end whatever walks through it."""
+
 _SHORT = re.compile(r"[A-Za-z0-9]{9}")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -52,7 +55,24 @@ def parse_args(raw: Json) -> tuple[JsonObject, str | None]:
             return {}, f"the arguments are not valid JSON: {error}"
     if value is None:
         return {}, None
-    return (value, None) if isinstance(value, dict) else ({}, "the arguments must be a JSON object")
+    if not isinstance(value, dict):
+        return {}, "the arguments must be a JSON object"
+    return ({}, "the arguments are nested too deeply") if _is_too_deep(value) else (value, None)
+
+
+def _is_too_deep(value: Json) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level for inner in _inner(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inner(value: Json) -> Iterable[Json]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _no_number(constant: str) -> NoReturn:

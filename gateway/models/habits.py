@@ -28,6 +28,7 @@ class Habits:
     echoes_thoughts: bool = False
     short_ids: bool = False
     simple_schemas: bool = False
+    pictures: bool = True
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Habits:
@@ -76,6 +77,7 @@ def _lesson(pattern: str, habit: str, value: object) -> tuple[re.Pattern[str], s
 # The first that fits and changes something is tried, then the next: a 400 that stays is told to the person.
 _LESSONS = (
     _lesson(r"stream_options", "asks_usage", False),  # row 22
+    _lesson(r"image|vision|multimodal|multi-modal|unknown variant `?image", "pictures", False),
     _lesson(r"max_completion_tokens", "limit", "max_completion_tokens"),  # row 23
     _lesson(r"max_(completion_)?tokens|in the completion", "limit", ""),
     _lesson(r"prompt_cache_key", "cache_key", False),

@@ -17,7 +17,7 @@ from gateway.models.failure import broken, stream_failure
 from gateway.models.http import Endpoint, Wire, open_client
 from gateway.models.loose import mapping, mappings, number, text
 from gateway.models.probe import ollama_root
-from gateway.models.render import note_text, result_text, system_text, user_text
+from gateway.models.render import note_text, pictures_of, result_text, system_text, user_text
 from gateway.models.visible import Visible
 from gateway.repair import repair
 from gateway.types import AssistantEntry, JsonObject, NoteEntry, ToolCall, ToolEntry, Usage, UserEntry
@@ -95,7 +95,9 @@ def messages(prompt: Prompt, names: Names) -> list[JsonObject]:
     for entry in repair(prompt.entries):
         match entry:
             case UserEntry():
-                out.append({"role": "user", "content": user_text(entry, prompt.zone)})
+                shown = [one.data for one in pictures_of(entry, prompt)]
+                said = {"role": "user", "content": user_text(entry, prompt.zone)}
+                out.append({**said, "images": shown} if shown else said)
             case NoteEntry():
                 out.append({"role": "user", "content": note_text(entry)})
             case ToolEntry():

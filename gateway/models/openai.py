@@ -15,10 +15,10 @@ from gateway.models.calls import Names, args_json, by_name, wire_id, without_nam
 from gateway.models.failure import Rejected
 from gateway.models.habits import Habits
 from gateway.models.http import Endpoint, Wire, join, open_client
-from gateway.models.render import note_text, result_text, system_text, user_text
+from gateway.models.render import note_text, pictures_of, result_text, system_text, user_text
 from gateway.models.schema import clean_schema
 from gateway.repair import repair
-from gateway.types import AssistantEntry, Entry, JsonObject, NoteEntry, ToolEntry, UserEntry
+from gateway.types import AssistantEntry, Entry, Json, JsonObject, NoteEntry, ToolEntry, UserEntry
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def messages(prompt: Prompt, model: str, habits: Habits, names: Names) -> list[J
     for entry in prompt.entries:
         match entry:
             case UserEntry():
-                out.append({"role": "user", "content": user_text(entry, prompt.zone)})
+                out.append({"role": "user", "content": _said(entry, prompt, habits)})
             case AssistantEntry():
                 out.append(_assistant(entry, model, habits, names))
             case ToolEntry():
@@ -156,6 +156,25 @@ def messages(prompt: Prompt, model: str, habits: Habits, names: Names) -> list[J
     if prompt.nudge:
         out.append({"role": "user", "content": prompt.nudge})
     return _alternating(out) if habits.alternates else out
+
+
+def _said(entry: UserEntry, prompt: Prompt, habits: Habits) -> str | list[JsonObject]:
+    """Return a person's words, and the pictures with them if the model looks at pictures."""
+    words = user_text(entry, prompt.zone)
+    shown = pictures_of(entry, prompt) if habits.pictures else []
+    if not shown:
+        return words
+    urls = [f"data:{one.mime};base64,{one.data}" for one in shown]
+    return [
+        {"type": "text", "text": words},
+        *({"type": "image_url", "image_url": {"url": url}} for url in urls),
+    ]
+
+
+def _parts(content: str | list[JsonObject] | None) -> list[JsonObject]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
 
 
 def _assistant(entry: AssistantEntry, model: str, habits: Habits, names: Names) -> JsonObject:
@@ -199,8 +218,12 @@ def _alternating(messages: Sequence[JsonObject]) -> list[JsonObject]:
     for message in messages:
         last = out[-1] if out else {}
         if message["role"] == last.get("role") and message["role"] in {"user", "assistant"}:
-            texts = [text for text in (last["content"], message["content"]) if text]
-            out[-1] = {**last, **message, "content": "\n\n".join(texts) or None}
+            both = (last["content"], message["content"])
+            if any(isinstance(content, list) for content in both):
+                merged: Json = [part for content in both for part in _parts(content)]
+            else:
+                merged = "\n\n".join(text for text in both if text) or None
+            out[-1] = {**last, **message, "content": merged}
         else:
             out.append(message)
     return out

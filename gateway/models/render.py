@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from gateway.models.base import Prompt
-from gateway.types import Chat, Kind, NoteEntry, ToolEntry, UserEntry
+from gateway.models.base import Picture, Prompt
+from gateway.types import Attachment, Chat, Kind, NoteEntry, ToolEntry, UserEntry
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LONGEST_NAME = 64
@@ -31,9 +31,30 @@ def user_text(entry: UserEntry, zone: str) -> str:
     What the gateway itself says (a heartbeat, a schedule) comes without both. The time is the stored
     one: it never changes the bytes of a message that a provider has cached (cache-01, cache-04).
     """
+    if not entry.aimed and entry.kind is not Kind.MESSAGE:
+        return f"{stamp(entry.at, zone)}(You sent this here by yourself, from a {entry.kind}:) {entry.text}"
     if entry.kind is not Kind.MESSAGE:
         return entry.text or "(empty)"
-    return stamp(entry.at, zone) + _label(entry) + (entry.text or "(empty message)")
+    parts = [f"[Quoted, not their own words: {entry.quote}]"] if entry.quote else []
+    parts += [_file(one) for one in entry.attachments]
+    if entry.text or not parts:
+        parts.append(entry.text or "(empty message)")
+    beside = "" if entry.aimed else "(not to you) "
+    return stamp(entry.at, zone) + beside + _label(entry) + "\n".join(parts)
+
+
+def _file(one: Attachment) -> str:
+    """Return a line that tells of a file; its name is the sender's own choice (inject-007)."""
+    if one.path:
+        return f"[{one.kind}: {one.path}, {one.size} bytes]"
+    return f"[{one.kind} that could not be fetched: {one.problem or 'it did not come in time'}]"
+
+
+def pictures_of(entry: UserEntry, prompt: Prompt) -> list[Picture]:
+    """Return the pictures of a message that this prompt shows."""
+    if not entry.attachments or not prompt.pictures:
+        return []
+    return [prompt.pictures[one.path] for one in entry.attachments if one.path in prompt.pictures]
 
 
 def _label(entry: UserEntry) -> str:

@@ -78,6 +78,25 @@ def save(root: Path, path: str, data: bytes) -> None:
         _replace(place, data, _mode(place))
 
 
+def load(root: Path, path: str, most: int) -> bytes:
+    """Return the content of a file beneath `root`, at most `most` bytes.
+
+    Raises: ToolError.
+    """
+    with reach(root, path) as place:
+        return _load(place, most)
+
+
+def exists(root: Path, path: str) -> bool:
+    """Return whether a path names a regular file beneath `root`, without links that lead out."""
+    try:
+        with reach(root, path) as place:
+            _check(os.stat(place.name, dir_fd=place.folder, follow_symlinks=False), place)
+    except (ToolError, OSError):
+        return False
+    return True
+
+
 def prune(root: Path, path: str, most: int) -> None:
     """Delete the oldest files of a folder beneath `root` until `most` are left.
 

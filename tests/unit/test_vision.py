@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.models.anthropic import messages as anthropic_messages
+from gateway.models.base import Picture, Prompt
+from gateway.models.calls import Names
+from gateway.models.habits import Habits
+from gateway.models.openai import messages as openai_messages
+from gateway.models.render import user_text
+from gateway.types import AssistantEntry, Attachment, Chat, Entry, Kind, Media, Sender, UserEntry
+from gateway.vision import MOST, TURNS, pictures, recent
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
+ANN = Sender("7", "Ann")
+
+
+def picture(path: str) -> Attachment:
+    return Attachment(kind=Media.IMAGE, path=path, size=28)
+
+
+def said(
+    text: str, *files: Attachment, quote: str = "", aimed: bool = True, kind: Kind = Kind.MESSAGE
+) -> UserEntry:
+    return UserEntry(text, ANN, kind, 1_772_289_000.0, Chat.DIRECT, "5", files, quote, aimed)
+
+
+def test_pictures_of_the_last_turns_are_shown_and_older_ones_are_not() -> None:
+    entries: list[Entry] = []
+    for number in range(6):
+        entries += [said("look", picture(f"media/{number}.png")), AssistantEntry("seen")]
+    entries.append(said("and this", picture("media/new.png")))
+    assert recent(entries) == [*(f"media/{number}.png" for number in range(6 - TURNS, 6)), "media/new.png"]
+
+
+def test_a_prompt_shows_only_so_many_pictures_the_newest_ones() -> None:
+    album = said("", *(picture(f"{number}.png") for number in range(20)))
+    assert recent([album]) == [f"{number}.png" for number in range(20 - MOST, 20)]
+
+
+def test_a_picture_is_known_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(PNG)
+    (tmp_path / "b.png").write_bytes(b"<html>not a picture</html>")
+    (tmp_path / "c.jpg").write_bytes(b"RIFF....WEBPVP8 ")
+    found = pictures(tmp_path, ["a.png", "b.png", "c.jpg", "gone.png"])
+    assert {path: one.mime for path, one in found.items()} == {"a.png": "image/png", "c.jpg": "image/webp"}
+
+
+def test_a_picture_outside_the_workspace_is_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(PNG)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    (workspace / "link.png").symlink_to(tmp_path / "secret.png")
+    assert pictures(workspace, ["../secret.png", "link.png", str(tmp_path / "secret.png")]) == {}
+
+
+def test_openai_gets_words_first_and_then_pictures_as_data() -> None:
+    prompt = Prompt(
+        system="",
+        entries=[said("what is it?", picture("a.png"))],
+        pictures={"a.png": Picture("image/png", "QUJD")},
+    )
+    (message,) = openai_messages(prompt, "m", Habits(), Names.of(()))
+    words, shown = message["content"]
+    assert words["text"].endswith("[image: a.png, 28 bytes]\nwhat is it?")
+    assert shown == {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+
+
+def test_a_model_that_refuses_pictures_gets_the_words_alone() -> None:
+    habits = Habits()
+    assert habits.learn("This model does not support image input")
+    prompt = Prompt(
+        system="", entries=[said("hi", picture("a.png"))], pictures={"a.png": Picture("image/png", "")}
+    )
+    (message,) = openai_messages(prompt, "m", habits, Names.of(()))
+    assert isinstance(message["content"], str)
+
+
+def test_anthropic_gets_pictures_before_the_words() -> None:
+    prompt = Prompt(
+        system="",
+        entries=[said("what is it?", picture("a.png"))],
+        pictures={"a.png": Picture("image/png", "QUJD")},
+    )
+    (message,) = anthropic_messages(prompt, "m", Names.of(()))
+    assert [part["type"] for part in message["content"]] == ["image", "text"]
+    assert message["content"][0]["source"] == {"type": "base64", "media_type": "image/png", "data": "QUJD"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (said("hi", quote="Bob: lunch?"), "[Quoted, not their own words: Bob: lunch?]\nhi"),
+        (said("", Attachment(kind=Media.VOICE, problem="it is larger than 20 MB")),
+         "[voice that could not be fetched: it is larger than 20 MB]"),
+        (said("", Attachment(kind=Media.FILE, ref="x")),
+         "[file that could not be fetched: it did not come in time]"),
+        (said("lunch?", aimed=False), "(not to you) lunch?"),
+        (said("Disk full", aimed=False, kind=Kind.HEARTBEAT),
+         "(You sent this here by yourself, from a heartbeat:) Disk full"),
+        (said(""), "(empty message)"),
+    ],
+)  # fmt: skip
+def test_what_a_message_brings_is_told_in_words(entry: UserEntry, text: str) -> None:
+    assert user_text(entry, "UTC") == f"[Sat 2026-02-28 14:30 +00:00] {text}"
