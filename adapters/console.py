@@ -234,6 +234,9 @@ class Console:
         """Return the conversation that this terminal shows."""
         return Address(self.name, self.session)
 
+    async def open(self) -> None:
+        """Nothing is to be loaded."""
+
     async def listen(self, accept: Accept) -> None:
         """Hand over every line until `/exit` or the end of input."""
         subscription = self.feed.subscribe(self.address)

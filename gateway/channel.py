@@ -43,6 +43,10 @@ class Channel(Protocol):
         """Return the first part of this channel's addresses."""
         ...
 
+    async def open(self) -> None:
+        """Load what sending needs; must not raise, and must not wait for the network."""
+        ...
+
     async def listen(self, accept: Accept) -> None:
         """Hand over every stimulus until cancelled.
 

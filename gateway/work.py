@@ -160,13 +160,14 @@ class Sender:
     clock: Clock
     slots: int = 8
     stopping: bool = False
+    _opening: bool = False
     _used: int = 0
     _pushed: deque[Delivery] = field(default_factory=deque)
     _held: set[int] = field(default_factory=set)
 
     def acquire(self) -> bool:
         """Take a slot if one is free; whoever takes it pushes a delivery or gives it back."""
-        if self.stopping or self._used >= self.slots:
+        if self.stopping or self._opening or self._used >= self.slots:
             return False
         self._used += 1
         return True
@@ -186,16 +187,26 @@ class Sender:
         return self._used
 
     def drain(self) -> None:
-        """Start no more deliveries; finish those under way."""
+        """Deliver what is due, and end."""
         self.stopping = True
         self.bell.ring()
 
     async def serve(self) -> None:
-        """Deliver until cancelled, or until `drain` was called and the deliveries under way have ended."""
+        """Deliver until cancelled, or until `drain` was called and nothing more is due.
+
+        Nothing is reserved before the channels can send: a process that dies while it loads them would
+        leave messages in doubt that it never tried to deliver.
+        """
+        self._opening = True
+        await asyncio.gather(*(channel.open() for channel in self.channels.values()))
+        self._opening = False
         async with asyncio.TaskGroup() as group:
             while not self.stopping:
                 await self.bell.wait(await self.step(group))
-            self._start_pushed(group)
+            await self.step(group)
+            while self._used:
+                await self.bell.wait(SHARED_LOOK)
+                await self.step(group)
 
     async def step(self, group: asyncio.TaskGroup) -> float:
         """Start the deliveries there is room for; return how many seconds nothing else is to be done."""

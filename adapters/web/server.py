@@ -108,6 +108,9 @@ class Web:
             raise self._unusable(error) from None
         self._runner = runner
 
+    async def open(self) -> None:
+        """Nothing is to be loaded: `start` has done it."""
+
     async def listen(self, accept: Accept) -> None:
         """Take messages until cancelled."""
         self._accept = accept

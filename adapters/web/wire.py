@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 from adapters.web.guard import Refusal
-from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
 from gateway.types import Json, JsonObject, Outgoing
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -139,6 +139,8 @@ def events(item: Event | Accepted, session: str) -> list[JsonObject]:
             return [{"type": "tool_end", "name": name, "error": is_error}]
         case TurnEnded():
             return _ended(item, session)
+        case TurnGone():
+            return [{"type": "progress", "status": "done"}]
 
 
 def _ended(turn: TurnEnded, session: str) -> list[JsonObject]:

@@ -101,6 +101,9 @@ class RecordingChannel:
     fail: Callable[[Outgoing], None] = lambda _message: None
     limit: int = 4000
 
+    async def open(self) -> None:
+        return
+
     async def listen(self, accept: Accept) -> None:
         return
 

@@ -97,7 +97,7 @@ class World:
         """Work until no turn and no delivery is due."""
         async with asyncio.TaskGroup() as group:
             idle = 0
-            while idle < 2:  # noqa: PLR2004 - a turn's end may queue a delivery, whose end may free a turn
+            while idle < 2:
                 waits = [await self.sender.step(group)]
                 if not self.worker.turns.draining:
                     waits.append(await self.worker.step(group))
@@ -105,9 +105,9 @@ class World:
                 await asyncio.sleep(0.001 if busy else 0)
                 idle = 0 if busy else idle + 1
 
-    async def say(self, text: str, chat: str = "1", **more: object) -> None:
+    async def say(self, text: str, chat: str = "1", *, group: bool = False) -> None:
         """Put a message of a person and work until it is answered."""
-        await self.put(said(text, chat, **more))
+        await self.put(said(text, chat, group=group))
         await self.settle()
 
 
@@ -118,7 +118,6 @@ def said(
     key: str | None = None,
     kind: Kind = Kind.MESSAGE,
     group: bool = False,
-    **_: object,
 ) -> Stimulus:
     """Return a message of a person."""
     number = next(_numbers)

@@ -242,8 +242,3 @@ def echo(request: Request) -> Answer:
 def held(answer: Answer, gate: asyncio.Event) -> Answer:
     """Return an answer that begins when the gate opens."""
     return Answer(chunks=(gate, *answer.chunks))
-
-
-def lost(house: House, texts: Sequence[str]) -> list[str]:
-    """Return which of these texts no answer contains."""
-    return [text for text in texts if not any(text in sent.text for sent in house.api.sent)]

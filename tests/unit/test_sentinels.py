@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,7 @@ REPORT = "Disk full on the build host. " * 20
         pytest.param("NO_REPLY\nDone.", MESSAGE, "Done.", id="first-line"),
         pytest.param("Done. **NO_REPLY**", MESSAGE, "Done. **NO_REPLY**", id="bold-in-the-line-is-prose"),
         pytest.param("Done. NO_REPLY", MESSAGE, "Done.", id="same-line-at-the-end"),
+        pytest.param("**Done.** NO_REPLY", MESSAGE, "**Done.**", id="behind-bold"),
         pytest.param("NO_REPLYThe user said hi", MESSAGE, "The user said hi", id="glued"),
         pytest.param(
             "The token NO_REPLY means silence", MESSAGE, "The token NO_REPLY means silence", id="prose"
@@ -88,12 +91,29 @@ def through(chunks: list[str]) -> str:
 
 def cut(text: str, places: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
-@pytest.mark.parametrize(
-    "token", ["NO_REPLY", "HEARTBEAT_OK", "**NO_REPLY**", "```\nNO_REPLY\n```", " no_reply \n"]
-)
+SILENT = [
+    "NO_REPLY",
+    "HEARTBEAT_OK",
+    "**NO_REPLY**",
+    "```\nNO_REPLY\n```",
+    "```text\nNO_REPLY\n```",
+    " no_reply \n",
+    "\ufeffNO_REPLY",
+    "<final>NO_REPLY</final>",
+    "<final>HEARTBEAT_OK",
+    '"NO_REPLY"',
+    "HEARTBEAT_OK!!!",
+    '{"action": "NO_REPLY"}',
+    '{ "action":"NO_REPLY" }\n',
+    "<think>say NO_REPLY</think>NO_REPLY",
+    "[[reply_to_current]] NO_REPLY",
+]
+
+
+@pytest.mark.parametrize("token", SILENT)
 @given(places=st.lists(st.integers(0, 30), max_size=8))
 def test_no_part_of_a_token_streams_however_it_is_cut(token: str, places: list[int]) -> None:
     assert through(cut(token, places)) == ""
@@ -124,6 +144,20 @@ words = st.sampled_from(
         "OK.",
     ]
 )
+
+
+@given(st.lists(words, max_size=12).map(" ".join), st.lists(st.integers(0, 120), max_size=10))
+def test_how_a_reply_is_cut_makes_a_difference_of_marks_at_the_most(text: str, places: list[int]) -> None:
+    shown, whole = through(cut(text, places)), through([text])
+    assert shown.startswith(whole)
+    assert not shown[len(whole) :].strip("*`([. \n")
+
+
+@pytest.mark.parametrize(
+    "text", ["_" * 20_000 + "-", "- " * 20_000, "<think>" + "a" * 50_000, "NO_REPLY" + "b" * 50_000]
+)
+def test_a_long_reply_in_small_chunks_costs_no_more_than_its_length(text: str) -> None:
+    through([text[start : start + 5] for start in range(0, len(text), 5)])
 
 
 @given(st.lists(words, max_size=12).map(" ".join), st.lists(st.integers(0, 120), max_size=10))

@@ -228,7 +228,7 @@ def test_the_file_tools_cost_little_of_a_request(tmp_path: Path) -> None:
     ("name", "expected"),
     [("read", True), ("read_file", True), ("write", False), ("write_file", False), ("no_such_tool", True)],
 )
-def test_a_call_may_run_again_only_if_it_changes_nothing(tmp_path: Path, name: str, expected: bool) -> None:  # noqa: FBT001 - a case
+def test_a_call_may_run_again_only_if_it_changes_nothing(tmp_path: Path, name: str, expected: bool) -> None:
     assert Toolbox(TOOLS, tmp_path).replayable(name) is expected
 
 

@@ -20,7 +20,7 @@ async def order(
     size: Literal["small", "large"] | None = None,
     extras: list[str] | None = None,
     price: float = 0.0,
-    gift: bool = False,  # noqa: FBT001, FBT002 - the model names its arguments
+    gift: bool = False,  # noqa: FBT002 - the model names its arguments
     note: dict[str, str] | None = None,
 ) -> str:
     """Order something to eat.

@@ -107,7 +107,7 @@ def test_only_the_very_token_opens(given: str) -> None:
         ("localhost:99999", "127.0.0.1", False),
     ],
 )
-def test_only_known_names_are_answered(header: str, host: str, fine: bool) -> None:  # noqa: FBT001 - a table's column
+def test_only_known_names_are_answered(header: str, host: str, fine: bool) -> None:
     """http-010."""
     if fine:
         guard.check_host(header, host)
@@ -136,7 +136,7 @@ def test_only_known_names_are_answered(header: str, host: str, fine: bool) -> No
         ("http://localhost:8787@evil.test", "localhost:8787", False),
     ],
 )
-def test_only_our_own_page_may_send_with_an_origin(origin: str | None, header: str, fine: bool) -> None:  # noqa: FBT001 - a table's column
+def test_only_our_own_page_may_send_with_an_origin(origin: str | None, header: str, fine: bool) -> None:
     """http-006, http-007."""
     if fine:
         guard.check_origin(origin, header)

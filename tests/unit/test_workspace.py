@@ -105,7 +105,7 @@ def test_the_order_is_fixed_and_memory_comes_last(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("heartbeat", [False, True])
-def test_what_is_private_never_reaches_a_group(workspace: Workspace, heartbeat: bool) -> None:  # noqa: FBT001 - a case
+def test_what_is_private_never_reaches_a_group(workspace: Workspace, heartbeat: bool) -> None:
     for name in NAMES:
         put(workspace, name, "private")
     shown = names(workspace, private=False, heartbeat=heartbeat)
@@ -210,5 +210,5 @@ def test_the_same_object_comes_back_until_a_file_changes(workspace: Workspace) -
         ("<!-- a --> text", False),
     ],
 )
-def test_a_file_of_frames_only_is_blank(text: str, expected: bool) -> None:  # noqa: FBT001 - a case
+def test_a_file_of_frames_only_is_blank(text: str, expected: bool) -> None:
     assert blank(text) is expected
