@@ -134,6 +134,7 @@ class SqliteDatabase:
         self._queue: queue.SimpleQueue[_Item[Any] | None] = queue.SimpleQueue()
         self._reader: AsyncEngine | None = None
         self._relaxed = False
+        self._closed = False
         self._outage = _Outage(url.database or "")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -147,6 +148,8 @@ class SqliteDatabase:
         return self._clock.now()
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        if self._closed:
+            raise StoreError("the database is closed")
         item = _Item(work, durable, asyncio.get_running_loop().create_future())
         self._queue.put(item)
         # A transaction that was handed over will run: a caller that is cancelled must not be told otherwise.
@@ -167,6 +170,7 @@ class SqliteDatabase:
 
     async def close(self) -> None:
         """Finish what was handed over, then let go of the file."""
+        self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
         if self._reader is not None:

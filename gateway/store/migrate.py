@@ -15,6 +15,9 @@ from gateway.store.engine import Database, SqliteDatabase
 from gateway.store.tables import HEAD, meta
 
 _VERSION = sa.table("alembic_version", sa.column("version_num", sa.Text))
+_UP_TO_DATE = "the schema is up to date ({})"
+_LOCK = 0x6372617966697368
+"""Any number that all nodes share."""
 
 
 def version(tx: Connection) -> str | None:
@@ -67,11 +70,6 @@ async def migrate(db: Database, scripts: Path, head: str = HEAD) -> str:
     copy = await _backup(db, found) if found in known(scripts) else None
     done = await db.write(lambda tx: _bring(tx, scripts, head))
     return f"{done}; the old file is kept as {copy}" if copy else done
-
-
-_UP_TO_DATE = "the schema is up to date ({})"
-_LOCK = 0x6372617966697368
-"""Any number that all nodes share."""
 
 
 def _bring(tx: Connection, scripts: Path, head: str) -> str:

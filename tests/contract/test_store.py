@@ -200,10 +200,20 @@ class TestClaim:
         assert nothing == []
         assert look_at == pytest.approx(db.now() + one.lease)
         clock.time += one.lease + 1
-        assert await one.claim(10) == ([], None), "it is running here, whatever the clock says"
+        mine = [held.conversation_id]
+        assert (await one.claim(10, mine))[0] == [], "it is running here, whatever the clock says"
         taken = await the_claim(other)
         assert taken.epoch == held.epoch + 1
         assert taken.transcript == held.transcript
+
+    async def test_a_claim_whose_answer_was_lost_is_found_again_when_the_lease_ends(
+        self, db: Database, one: Journal, clock: FakeClock
+    ) -> None:
+        await put(db, said("hi"))
+        await the_claim(one)
+        assert (await one.claim(10))[0] == []
+        clock.time += one.lease + 1
+        assert texts(await the_claim(one)) == ["hi"]
 
     async def test_a_renewed_lease_goes_on_and_a_lost_one_is_told(
         self, db: Database, one: Journal, other: Journal, clock: FakeClock
@@ -385,23 +395,30 @@ class TestTurn:
         await asyncio.gather(work(), write())
         assert seen == [str(number) for number in range(30)]
 
-    async def test_claims_without_progress_are_counted_and_progress_resets_the_count(
+    async def test_failures_are_counted_and_progress_resets_the_count(
         self, db: Database, one: Journal, other: Journal, clock: FakeClock
     ) -> None:
         await put(db, said("a"))
         for attempt in (1, 2, 3):
             claim = await the_claim(one)
             assert claim.attempt == attempt
-            await one.release(claim, retry_after=0)
+            await one.release(claim, retry_after=0, failed=True)
         clock.time += 1
         claim = await one.append(await the_claim(one), [CALLS])
         assert claim.attempt == 0
         clock.time += one.lease + 1
         claim = await the_claim(other)
-        assert claim.attempt == 1, "a death counts like any other claim without progress"
+        assert claim.attempt == 1, "a death counts like a failure"
         await other.release(claim, [RESULT, FINAL])
         await put(db, said("b"))
         assert (await the_claim(other)).attempt == 1
+
+    async def test_a_turn_that_is_put_off_has_not_failed(self, db: Database, one: Journal) -> None:
+        await put(db, said("a"))
+        for _ in range(5):
+            claim = await the_claim(one)
+            assert claim.attempt == 1
+            await one.release(claim, retry_after=0)
 
     async def test_a_started_call_is_known_to_the_next_owner_until_it_has_a_result(
         self, db: Database, one: Journal, other: Journal, clock: FakeClock
@@ -687,11 +704,12 @@ class TestOutbox:
         self, db: Database, box: Outbox, clock: FakeClock
     ) -> None:
         await queue(db, reply("a"))
-        await taken(box)
+        (mine,), _ = await box.take(10)
         clock.time += box.lease - 1
         assert await taken(Outbox(db, "other")) == []
         clock.time += box.lease
-        assert await taken(box) == [], "it is under way here, whatever the clock says"
+        found, _ = await box.take(10, held=[mine.id])
+        assert found == [], "it is under way here, whatever the clock says"
 
     async def test_durability_06_messages_older_than_a_day_are_parked_at_the_start(
         self, db: Database, box: Outbox, clock: FakeClock
@@ -973,7 +991,10 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(owner=st.sampled_from(["one", "other"]), most=st.integers(1, 3))
     def claim(self, owner: str, most: int) -> None:
-        claims: list[Claim] = self.run(self.journals[owner].claim(most))[0]
+        running = [
+            one.claim.conversation_id for one in self.believed.values() if one.claim and one.holder == owner
+        ]
+        claims: list[Claim] = self.run(self.journals[owner].claim(most, running))[0]
         free = {
             chat
             for chat, one in self.believed.items()

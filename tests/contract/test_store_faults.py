@@ -205,6 +205,17 @@ class TestWriterThread:
         assert any(isinstance(result, Exception) for result in results)
         assert await sqlite.write(count) == (0, 0, 0, 0)
 
+    async def test_a_write_that_comes_after_the_close_is_refused_at_once(self, tmp_path: Path) -> None:
+        db = open_sqlite(sa.make_url(f"sqlite:///{tmp_path / 'crayfish.db'}"), FakeClock())
+        last = asyncio.create_task(db.write(create))
+        await asyncio.sleep(0)
+        closing_ = asyncio.create_task(db.close())
+        await asyncio.sleep(0)
+        with pytest.raises(StoreError, match="closed"):
+            await db.write(count)
+        await last
+        await closing_
+
 
 class TestOpening:
     @pytest.mark.parametrize(

@@ -414,9 +414,7 @@ class TestSender:
         assert most == 3
         assert len(world.channel.sent) == 8
 
-    async def test_a_drained_sender_delivers_what_is_due_and_ends(
-        self, db: Database, world: World
-    ) -> None:
+    async def test_a_drained_sender_delivers_what_is_due_and_ends(self, db: Database, world: World) -> None:
         def fail(_message: Outgoing) -> None:
             world.sender.drain()
 
