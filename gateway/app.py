@@ -163,7 +163,8 @@ class StoreReads:
             return {"status": "starting"}
         lines = status(gateway.channels, gateway.seen)
         bad = [name for name, seen in gateway.seen.items() if seen.state in ("down", "stopped")]
-        state = "degraded" if bad and gateway.state == "ready" else gateway.state
+        trouble = bool(bad) or self.db.failing
+        state = "degraded" if trouble and gateway.state == "ready" else gateway.state
         waiting = await self.db.read(history.depth)
         return {"status": state, "model": gateway.choice.model.name, "channels": lines, "waiting": waiting}
 

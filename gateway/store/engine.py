@@ -40,6 +40,11 @@ class Database(Protocol):
     @property
     def exclusive(self) -> bool: ...
 
+    @property
+    def failing(self) -> bool:
+        """Return whether the last transaction met an outage."""
+        ...
+
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run `work` in a transaction of its own and commit it.
 
@@ -143,6 +148,10 @@ class SqliteDatabase:
     def path(self) -> Path:
         """Return the file."""
         return Path(self._url.database or "")
+
+    @property
+    def failing(self) -> bool:
+        return self._outage.failing
 
     def now(self) -> float:
         return self._clock.now()
@@ -311,6 +320,10 @@ class PostgresDatabase:
         self._offset = offset
         self._outage = _Outage(place(engine.url))
         self._writing: set[asyncio.Future[Any]] = set()
+
+    @property
+    def failing(self) -> bool:
+        return self._outage.failing
 
     def now(self) -> float:
         return self._clock.now() + self._offset

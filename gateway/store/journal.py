@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,6 +61,26 @@ class Claim:
     keys: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a turn ended, for whoever keeps count of what it started.
+
+    `shown` is what people see of it; `replies` is what the keys of these messages begin with; `problem`
+    says what failed, "" if nothing did, and `sorry` says it for people; `lasting` is a failure that will not
+    pass by itself. `held_back` was shown before, so it is not shown again.
+    """
+
+    conversation_id: int
+    turn: int
+    keys: tuple[str, ...]
+    shown: str
+    replies: str
+    problem: str = ""
+    sorry: str = ""
+    lasting: bool = False
+    held_back: str = ""
+
+
 @dataclass(slots=True)
 class Transcripts:
     """Transcripts of recent conversations, so that a long one is not read again at each turn.
@@ -81,8 +101,10 @@ class Transcripts:
 
     def put(self, conversation_id: int, session: int, next_seq: int, transcript: tuple[Entry, ...]) -> None:
         """Keep a transcript, at the cost of those that were not used for longest."""
+        known = self._kept.get(conversation_id)
+        grown = len(known[2]) if known is not None and known[0] == session else 0
+        size = (known[3] if known is not None and grown else 0) + sum(map(_weight, transcript[grown:]))
         self._drop(conversation_id)
-        size = sum(len(one.text) for one in transcript)
         self._kept[conversation_id] = (session, next_seq, transcript, size)
         self._size += size
         while len(self._kept) > self.conversations or self._size > self.characters:
@@ -92,6 +114,14 @@ class Transcripts:
         gone = self._kept.pop(conversation_id, None)
         if gone is not None:
             self._size -= gone[3]
+
+
+def _weight(one: Entry) -> int:
+    """Return about how many characters an entry keeps in memory."""
+    if not isinstance(one, AssistantEntry):
+        return len(one.text)
+    arguments = sum(len(str(call.args)) for call in one.calls)
+    return len(one.text) + len(one.reasoning) + arguments + (len(str(one.state)) if one.state else 0)
 
 
 _c = conversation.c
@@ -487,10 +517,12 @@ class Journal:
         retry_after: float | None = None,
         failed: bool = False,
         reserve: outbox.Outbox | None = None,
+        also: Callable[[Connection], None] | None = None,
     ) -> list[Delivery]:
         """Commit the last entries of a turn with what people see of them, and let the conversation go.
 
-        `mirror` is put beside another conversation, as context for its next turn.
+        `mirror` is put beside another conversation, as context for its next turn. `also` writes what else
+        must hold if and only if the turn has ended.
         With `reserve` the first of the messages comes back reserved, if nothing stands before it.
         With `retry_after` the conversation is looked at again then; `failed` counts against the turn.
         Raises: LeaseLost, StoreError.
@@ -511,6 +543,8 @@ class Journal:
             outbox.put(tx, messages, now)
             if mirror is not None:
                 inbox.take_in(tx, inbox.Arrival(mirror, wakes=False), now, inbox.Taken())
+            if also is not None:
+                also(tx)
             tx.execute(_RELEASE, {"which": claim.conversation_id, "retry": retry, "now": now})
             if reserve is None or not messages:
                 return []

@@ -196,6 +196,7 @@ class Deaf:
     """A database whose n-th write is committed, and whose server dies before it can say so."""
 
     exclusive = False
+    failing = False
 
     def __init__(self, inner: Database, at: int) -> None:
         self._inner = inner

@@ -38,6 +38,7 @@ class Mortal:
         self._after = after
         self.dead = False
         self.exclusive = inner.exclusive
+        self.failing = False
 
     def now(self) -> float:
         return self._inner.now()

@@ -159,6 +159,7 @@ async def test_when_nothing_can_be_stored_the_channel_hears_of_it_and_nobody_is_
 ) -> None:
     class Full:
         exclusive = True
+        failing = False
 
         def now(self) -> float:
             return clock.now()
