@@ -94,7 +94,48 @@ class SendsFiles(Protocol):
     sends_files: Literal[True]
 
 
+@runtime_checkable
+class Reconciles(Protocol):
+    """A channel that can tell whether a message has arrived (reliability 3.1)."""
+
+    async def find(self, message: Outgoing) -> Receipt | None:
+        """Return the receipt of a message that may have been delivered before; None if it can't be found.
+
+        Raises: DeliveryRetry while nobody can tell; nothing was sent by asking.
+        """
+        ...
+
+
+@runtime_checkable
+class Alone(Protocol):
+    """A channel that some processes may not listen to at the same time."""
+
+    @property
+    def alone(self) -> str:
+        """Return the name of what only one process may listen to, "" if several may."""
+        ...
+
+
 Cursors: TypeAlias = Callable[[str], Awaitable[str | None]]
 """`await cursor(name)`: the stored value of a cursor, None if there is none."""
 
-__all__ = ["Accept", "Address", "Channel", "Cursor", "Cursors", "Fetches", "Poison", "SendsFiles"]
+Move: TypeAlias = Callable[[Address, Address], Awaitable[None]]
+"""`await move(old, new)`: the platform gave a chat another id. All its threads follow, once."""
+
+Recall: TypeAlias = Callable[[Address, str], Awaitable[Outgoing | None]]
+"""`await recall(address, message_id)`: what we sent to that chat, in whichever thread, under this id."""
+
+__all__ = [
+    "Accept",
+    "Address",
+    "Alone",
+    "Channel",
+    "Cursor",
+    "Cursors",
+    "Fetches",
+    "Move",
+    "Poison",
+    "Recall",
+    "Reconciles",
+    "SendsFiles",
+]

@@ -6,10 +6,11 @@ Heavy modules are imported inside the command that needs them, so that `--help` 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -18,6 +19,8 @@ from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from gateway.config import Loaded
+    from gateway.control import Control
+    from gateway.types import JsonObject
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: done; a bug; the set-up can't work (also argparse's); Ctrl-C."""
@@ -124,6 +127,77 @@ def _config_check(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _pairing_list(arguments: argparse.Namespace) -> int:
+    from gateway import pairing
+
+    print(_harmless(pairing.listed(_ask(arguments, lambda control: control.pairing()))))
+    return OK
+
+
+def _pairing_approve(arguments: argparse.Namespace) -> int:
+    from gateway import pairing
+
+    answer = _ask(arguments, lambda control: control.approve(arguments.code, notify=arguments.notify))
+    if answer["person"] is None:
+        print(f"crayfish: {pairing.WRONG}", file=sys.stderr)
+        return REFUSED
+    print(_harmless(pairing.approved(answer["person"])))
+    return OK
+
+
+def _pairing_revoke(arguments: argparse.Namespace) -> int:
+    from gateway import pairing
+
+    channel, sender = arguments.channel, arguments.sender
+    answer = _ask(arguments, lambda control: control.revoke(channel, sender))
+    print(_harmless(pairing.revoked(channel, sender, found=answer["found"])))
+    return OK if answer["found"] else REFUSED
+
+
+def _cron(action: str, arguments: argparse.Namespace) -> int:
+    name = getattr(arguments, "name", "")
+    answer = _ask(arguments, lambda control: control.cron(action, name))
+    if "problem" in answer:
+        print(f"crayfish: {_harmless(answer['problem'])}", file=sys.stderr)
+        return REFUSED
+    print(_harmless(answer["text"]))
+    return OK
+
+
+def _why(arguments: argparse.Namespace) -> int:
+    from gateway import why
+
+    chat, message = arguments.chat, arguments.message
+    answer = _ask(arguments, lambda control: control.why(chat, message))
+    print(_harmless(why.as_text(answer["message"], chat, message)))
+    return OK
+
+
+def _heartbeat(arguments: argparse.Namespace) -> int:
+    action, dry_run = arguments.action, getattr(arguments, "dry_run", False)
+    answer = _ask(arguments, lambda control: control.heartbeat(action, dry_run=dry_run))
+    print(_harmless(answer["text"]))
+    return OK
+
+
+def _ask(arguments: argparse.Namespace, question: Callable[[Control], Awaitable[JsonObject]]) -> JsonObject:
+    """Ask the gateway that runs, or else its database."""
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    import asyncio
+
+    from gateway import app
+
+    return asyncio.run(app.control(loaded, question))
+
+
+def _harmless(text: str) -> str:
+    """Return text that holds what strangers chose, such as their names, so that no terminal obeys it."""
+    from gateway.log import visible
+
+    return "\n".join(map(visible, text.splitlines()))
+
+
 def _load(arguments: argparse.Namespace) -> Loaded:
     from gateway import config
 
@@ -145,12 +219,34 @@ def _session(text: str) -> str:
     return text
 
 
+GROUPS = {
+    "config": "look at the config",
+    "pairing": "decide who may talk to the bot",
+    "heartbeat": "what the bot looks after by itself",
+    "cron": "what the bot does at set times",
+}
+
 COMMANDS: dict[str, tuple[Command, str]] = {
     "run": (_run, "run the gateway until it is stopped"),
     "chat": (_chat, "talk to the bot in this terminal"),
     "doctor": (_doctor, "check the set-up and say what to do"),
     "config show": (_config_show, "print what holds, secrets as set or unset"),
     "config check": (_config_check, "say whether the file is valid"),
+    "pairing list": (_pairing_list, "show who asks to be let in, and who was"),
+    "pairing approve": (_pairing_approve, "let in whoever got a code"),
+    "pairing revoke": (_pairing_revoke, "undo an approval, or close a request"),
+    "heartbeat status": (_heartbeat, "show the last and the next heartbeats"),
+    "heartbeat now": (_heartbeat, "let the bot look after things now"),
+    "heartbeat pause": (_heartbeat, "stop heartbeats until they are resumed"),
+    "heartbeat resume": (_heartbeat, "let heartbeats go on"),
+    "cron list": (functools.partial(_cron, "list"), "show the schedules of all chats"),
+    "cron show": (functools.partial(_cron, "show"), "show one schedule"),
+    "cron history": (functools.partial(_cron, "history"), "show its newest runs, also of one that is gone"),
+    "cron run": (functools.partial(_cron, "run"), "run it now, beside its times"),
+    "cron pause": (functools.partial(_cron, "pause"), "keep it from running"),
+    "cron resume": (functools.partial(_cron, "resume"), "let it run again"),
+    "cron rm": (functools.partial(_cron, "rm"), "remove it"),
+    "why": (_why, "say why a message was answered or not"),
     "migrate": (_migrate, "bring the database to this version's schema"),
 }
 
@@ -159,7 +255,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("crayfish", description="A chat-bot gateway for messaging platforms.")
     parser.add_argument("--version", action="version", version=f"crayfish {__version__}")
     commands = _subcommands(parser)
-    groups = {"": commands, "config": _subcommands(commands.add_parser("config", help="look at the config"))}
+    groups = {"": commands} | {
+        name: _subcommands(commands.add_parser(name, help=text)) for name, text in GROUPS.items()
+    }
     for name, (command, text) in COMMANDS.items():
         group, _, last = name.rpartition(" ")
         _fill(name, groups[group].add_parser(last, help=text, description=text), command)
@@ -182,3 +280,18 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--deep", action="store_true", help="also ask platforms and model, read the database"
         )
+    if name.startswith("cron ") and name != "cron list":
+        parser.add_argument("name", metavar="NAME", help="the id, or the name if only one chat has it")
+    if name == "pairing approve":
+        parser.add_argument("code", metavar="CODE", help="what the person was told")
+        parser.add_argument("--notify", action="store_true", help="tell the person")
+    if name == "pairing revoke":
+        parser.add_argument("channel", metavar="CHANNEL", help="as `pairing list` shows it")
+        parser.add_argument("sender", metavar="ID", help="the person's id there")
+    if name.startswith("heartbeat "):
+        parser.set_defaults(action=name.partition(" ")[2])
+    if name == "heartbeat now":
+        parser.add_argument("--dry-run", action="store_true", help="only say what a scheduled one would do")
+    if name == "why":
+        parser.add_argument("chat", metavar="CHAT", help="a chat's id, alone or as channel:id")
+        parser.add_argument("message", metavar="MESSAGE", nargs="?", default="", help="default: the newest")

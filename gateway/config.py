@@ -9,10 +9,11 @@ import os
 import re
 import tomllib
 import zoneinfo
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args, get_origin
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -29,6 +30,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gateway.errors import ConfigError
+from gateway.patterns import problem_of
 from gateway.types import Json, JsonObject
 
 SQLITE = "sqlite+aiosqlite:///"
@@ -83,6 +85,47 @@ def _telegram_url(text: str) -> str:
     return _http_url(text)
 
 
+def _webhook_url(text: str) -> str:
+    if text and urlsplit(_http_url(text)).scheme != "https":
+        raise ValueError("must begin with https://: Telegram posts to nothing else")
+    return text
+
+
+def _webhook_secret(secret: SecretStr) -> SecretStr:
+    if (text := secret.get_secret_value()) and not re.fullmatch(r"[A-Za-z0-9_-]{16,256}", text):
+        raise ValueError("must have 16 to 256 letters, digits, _ and -; `openssl rand -hex 32` makes one")
+    return secret
+
+
+def _http_proxy(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if text.lower().startswith("socks"):
+        raise ValueError(
+            "must be an HTTP proxy: SOCKS is not spoken here; many SOCKS servers have an HTTP port, too"
+        )
+    if text and (urlsplit(text).scheme not in ("http", "https") or not urlsplit(text).hostname):
+        raise ValueError("must be the address of an HTTP proxy, such as http://127.0.0.1:3128")
+    return secret
+
+
+def _account_name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", text):
+        raise ValueError("must be a short name of small letters, digits, _ and -")
+    return text
+
+
+def _emoji(text: str) -> str:
+    if text and (text.isascii() or len(text) > 8 or re.search(r"\w|\s", text)):
+        raise ValueError('must be one emoji, such as "👀", or "" for none')
+    return text
+
+
+def _emoji_name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_'+-]*", text):
+        raise ValueError('must be the name of an emoji without colons, such as "eyes", or "" for none')
+    return text
+
+
 def _slack_url(text: str) -> str:
     return f"{_http_url(text)}/"
 
@@ -117,8 +160,48 @@ def _names(value: Json) -> Json:
     )
 
 
+def _off_or_minutes(value: Json) -> Json:
+    """Read what people write for an interval beside texts: `false` is off, a bare number is minutes."""
+    if value is False or value == "off":
+        return "0m"
+    return f"{value}m" if type(value) is int else value
+
+
+def _interval(text: str) -> str:
+    if text and 0 < duration(text) < 60:
+        raise ValueError("must be at least 1m (0m is off)")
+    return text
+
+
+def _time_of_day(text: str) -> str:
+    if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00", text):
+        raise ValueError('must be a time of day from "00:00" to "24:00", such as "08:30"')
+    return text
+
+
+def _target(text: str) -> str:
+    if text in ("owner", "last", "none") or re.fullmatch(r"[a-z][a-z0-9_-]*:[^:\s]+(:\S+)?", text):
+        return text
+    raise ValueError('must be "owner", "last", "none" or "channel:chat", such as "telegram:123456789"')
+
+
+def _owners(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not re.fullmatch(r"[a-z]+:[^:\s*]+", name):
+            raise ValueError(f'"{name}" must name channel and person, such as "telegram:123456789"')
+    return names
+
+
+def _patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        if problem := problem_of(pattern):
+            raise ValueError(f"the pattern {pattern!r} {problem}")
+    return patterns
+
+
 Duration: TypeAlias = Annotated[str, AfterValidator(_duration_text)]
 Names: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_names)]
+MaybeNames: TypeAlias = Annotated[tuple[str, ...] | None, BeforeValidator(_names)]
 
 
 class Section(BaseModel):
@@ -177,30 +260,231 @@ class HttpSettings(Section):
         return self
 
 
+class ActiveHours(Section):
+    """`[heartbeat.active_hours]`: from `start` until before `end`, which may be on the next day."""
+
+    start: Annotated[str, AfterValidator(_time_of_day)] = "00:00"
+    end: Annotated[str, AfterValidator(_time_of_day)] = "24:00"
+    timezone: Annotated[str, AfterValidator(_zone)] = ""
+
+    @model_validator(mode="after")
+    def _is_some_time(self) -> ActiveHours:
+        if self.start == "24:00":
+            raise ValueError('start must be before "24:00"')
+        if self.start == self.end:
+            raise ValueError(
+                f'start and end are both "{self.start}", which is never: for the whole day write '
+                'start = "00:00" and end = "24:00"; to turn heartbeats off, every = "0m"'
+            )
+        return self
+
+
 class HeartbeatSettings(Section):
-    """`[heartbeat]`: when the bot wakes itself up."""
+    """`[heartbeat]`: when the bot wakes itself up, and where it tells what it found."""
 
-    every: Duration = "0m"
+    every: Annotated[str, BeforeValidator(_off_or_minutes), AfterValidator(_interval)] = ""
+    prompt: str = ""
+    target: Annotated[str, AfterValidator(_target)] = "owner"
+    isolated: bool = True
+    light: bool = True
+    model: str = ""
+    ack_max_chars: int = Field(default=300, ge=0)
+    daily_token_budget: int = Field(default=500_000, ge=0)
+    max_rounds: int = Field(default=15, ge=1)
+    idle_every: int = Field(default=1, ge=1)
+    active_hours: ActiveHours = ActiveHours()
 
 
-class TelegramSettings(Section):
-    """`[channels.telegram]`."""
+class CronSettings(Section):
+    """`[cron]`: schedules that people set in their chats."""
+
+    grace: Duration = "1h"
+    per_chat: int = Field(default=20, ge=1)
+    daily_token_budget: int = Field(default=500_000, ge=0)
+
+
+class AccessSettings(Section):
+    """`[access]`: whose bot it is."""
+
+    owners: Annotated[Names, AfterValidator(_owners)] = ()
+
+
+class TopicSettings(Section):
+    """`[channels.*.groups.*.topics.*]`; what is not set is as in the group."""
+
+    enabled: bool = True
+    require_mention: bool | None = None
+    follow_threads: bool | None = None
+    allow_from: MaybeNames = None
+
+
+class GroupSettings(TopicSettings):
+    """`[channels.*.groups.*]`; what is not set is as in the group "*", or else as for all groups."""
+
+    topics: dict[str, TopicSettings] = {}
+
+
+class ChannelAccess(Section):
+    """Who may talk on a channel. The class variables tell what ids look like there.
+
+    `platform_ids` are senders that stand for no person.
+    """
+
+    id_prefixes: ClassVar[tuple[str, ...]] = ()
+    id_shape: ClassVar[str] = r"\S+"
+    group_shape: ClassVar[str] = r"\S+"
+    topic_shape: ClassVar[str] = r"\S+"
+    platform_ids: ClassVar[frozenset[str]] = frozenset()
+
+    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = "pairing"
+    allow_from: Names = ()
+    group_policy: Literal["allowlist", "open", "disabled"] = "allowlist"
+    group_allow_from: Names = ()
+    require_mention: bool = True
+    mention_patterns: Annotated[tuple[str, ...], AfterValidator(_patterns)] = ()
+    follow_threads: bool = False
+    groups: dict[str, GroupSettings] = {}
+
+
+class TelegramAccount(ChannelAccess):
+    """`[channels.telegram.accounts.<name>]`: one bot; what it leaves out is as in `[channels.telegram]`."""
+
+    id_prefixes = ("telegram:", "tg:")
+    id_shape = r"[1-9][0-9]*"
+    group_shape = r"-[1-9][0-9]*"
+    topic_shape = r"[0-9]+"
+    # Channel posts in their discussion group, anonymous admins, people who write as a channel (access-012).
+    platform_ids = frozenset({"777000", "1087968824", "136817688"})
 
     enabled: bool = True
     token: SecretStr = SecretStr("")
     api_base: Annotated[str, AfterValidator(_telegram_url)] = "https://api.telegram.org"
-    dm_policy: Literal["pairing", "allowlist", "open", "disabled"] = "pairing"
-    allow_from: Names = ()
+    proxy: Annotated[SecretStr, AfterValidator(_http_proxy)] = SecretStr("")
+    local_files: str = ""
+    webhook_url: Annotated[str, AfterValidator(_webhook_url)] = ""
+    webhook_secret: Annotated[SecretStr, AfterValidator(_webhook_secret)] = SecretStr("")
+    media_max_mb: int = Field(default=20, ge=1, le=200)
+    streaming: Literal["auto", "off"] = "auto"
+    ack_reaction: Annotated[str, AfterValidator(_emoji)] = "👀"
+    ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
+    ack_remove: bool = False
+    link_preview: bool = True
+    sends_per_second: float = Field(default=0.0, ge=0, le=1000)
+
+    @property
+    def hears_all(self) -> bool:
+        """Return whether some group is to be heard that does not name the bot."""
+        places = [place for group in self.groups.values() for place in (group, *group.topics.values())]
+        return not self.require_mention or any(place.require_mention is False for place in places)
 
 
-class SlackSettings(Section):
-    """`[channels.slack]`."""
+class TelegramSettings(TelegramAccount):
+    """`[channels.telegram]`: a bot, and what further bots begin from (spec TG-9)."""
 
+    accounts: dict[Annotated[str, AfterValidator(_account_name)], TelegramAccount] = {}
+
+    def bots(self) -> dict[str, TelegramAccount]:
+        """Return every bot that is to run, by the name of its channel: `telegram`, `telegram-<account>`."""
+        found: dict[str, TelegramAccount] = {"telegram": self}
+        found |= {f"telegram-{name}": self._account(one) for name, one in self.accounts.items()}
+        return {name: one for name, one in found.items() if one.enabled and one.token.get_secret_value()}
+
+    def _given_to_all(self) -> dict[str, Json]:
+        names = TelegramAccount.model_fields.keys() - {"token", "webhook_url"}
+        return {name: getattr(self, name) for name in names}
+
+    def _account(self, account: TelegramAccount) -> TelegramAccount:
+        """Return an account with what it inherits; nobody who is shut out above is let in by a wildcard."""
+        own = {name: getattr(account, name) for name in account.model_fields_set}
+        for name in ("allow_from", "group_allow_from"):
+            above = getattr(self, name)
+            if "*" in own.get(name, ()) and above and "*" not in above:
+                own[name] = above
+        return TelegramAccount(**(self._given_to_all() | own))
+
+    @model_validator(mode="after")
+    def _can_run(self) -> TelegramSettings:
+        bots = self.bots()
+        tokens = [bot.token.get_secret_value() for bot in bots.values()]
+        if len(set(tokens)) < len(tokens):
+            raise ValueError("two bots have the same token: give each account its own, from @BotFather")
+        for name, bot in bots.items():
+            if bot.webhook_url and not bot.webhook_secret.get_secret_value():
+                raise ValueError(
+                    f"{name} has a webhook_url, so that anybody could post to it: set webhook_secret, too"
+                )
+        return self
+
+
+class SlackAccount(ChannelAccess):
+    """`[channels.slack.accounts.<name>]`: one app in one workspace; the rest is as in `[channels.slack]`."""
+
+    id_prefixes = ("slack:",)
+    # People of other workspaces, in channels that are shared with them, are T…/U… (access-018).
+    id_shape = r"(?:[TE][A-Z0-9]+/)?[UW][A-Z0-9]+"
+    group_shape = r"[CG][A-Z0-9]+"
+    topic_shape = r"[0-9]+\.[0-9]+"
+    platform_ids = frozenset({"USLACKBOT"})
+
+    follow_threads: bool = True
     enabled: bool = True
+    mode: Literal["auto", "socket", "http"] = "auto"
     bot_token: SecretStr = SecretStr("")
     app_token: SecretStr = SecretStr("")
     signing_secret: SecretStr = SecretStr("")
     api_base: Annotated[str, AfterValidator(_slack_url)] = "https://slack.com/api/"
+    media_max_mb: int = Field(default=20, ge=1, le=200)
+    reply_in_channel: Names = ()
+    dm_threads: bool = False
+    ring_everybody: Names = ()
+    streaming: Literal["auto", "off"] = "auto"
+    ack_reaction: Annotated[str, AfterValidator(_emoji_name)] = "eyes"
+    ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
+    ack_remove: bool = False
+    link_preview: bool = False
+
+    @property
+    def by_socket(self) -> bool:
+        """Return whether the app listens by Socket Mode; else Slack posts to us."""
+        return self.mode == "socket" or (self.mode == "auto" and bool(self.app_token.get_secret_value()))
+
+
+class SlackSettings(SlackAccount):
+    """`[channels.slack]`: an app in a workspace, and what further ones begin from."""
+
+    accounts: dict[Annotated[str, AfterValidator(_account_name)], SlackAccount] = {}
+
+    def bots(self) -> dict[str, SlackAccount]:
+        """Return every app that is to run, by the name of its channel: `slack`, `slack-<account>`."""
+        found: dict[str, SlackAccount] = {"slack": self}
+        found |= {f"slack-{name}": self._account(one) for name, one in self.accounts.items()}
+        return {name: one for name, one in found.items() if one.enabled and one.bot_token.get_secret_value()}
+
+    def _account(self, account: SlackAccount) -> SlackAccount:
+        """Return an account with what it inherits; nobody who is shut out above is let in by a wildcard."""
+        own = {name: getattr(account, name) for name in account.model_fields_set}
+        for name in ("allow_from", "group_allow_from"):
+            above = getattr(self, name)
+            if "*" in own.get(name, ()) and above and "*" not in above:
+                own[name] = above
+        names = SlackAccount.model_fields.keys() - {"bot_token", "app_token", "signing_secret"}
+        return SlackAccount(**({name: getattr(self, name) for name in names} | own))
+
+    @model_validator(mode="after")
+    def _can_run(self) -> SlackSettings:
+        bots = self.bots()
+        tokens = [bot.bot_token.get_secret_value() for bot in bots.values()]
+        if len(set(tokens)) < len(tokens):
+            raise ValueError("two accounts have the same bot_token: give each workspace its own")
+        for name, bot in bots.items():
+            if bot.by_socket and not bot.app_token.get_secret_value():
+                raise ValueError(f"{name} needs an app_token (xapp-…) for Socket Mode")
+            if not bot.by_socket and not bot.signing_secret.get_secret_value():
+                raise ValueError(
+                    f"{name} has a bot_token and no way in: set app_token, too (Socket Mode), or "
+                    "signing_secret if Slack is to post events"
+                )
+        return self
 
 
 class ChannelSettings(Section):
@@ -226,8 +510,21 @@ class Settings(Section):
     agent: AgentSettings = AgentSettings()
     http: HttpSettings = HttpSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
+    cron: CronSettings = CronSettings()
+    access: AccessSettings = AccessSettings()
     channels: ChannelSettings = ChannelSettings()
     log: LogSettings = LogSettings()
+
+    @model_validator(mode="after")
+    def _has_a_door(self) -> Settings:
+        bots = self.channels.telegram.bots()
+        if not self.http.enabled and any(bot.webhook_url for bot in bots.values()):
+            raise ValueError("channels.telegram.webhook_url needs the server: set http.enabled = true")
+        if not self.http.enabled and not all(bot.by_socket for bot in self.channels.slack.bots().values()):
+            raise ValueError(
+                "channels.slack without Socket Mode needs the server: set http.enabled = true or an app_token"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,21 +586,40 @@ def fields(section: type[Section] = Settings, above: str = "") -> Iterator[tuple
             yield f"{above}{name}", field
 
 
-def values(section: Section, above: str = "") -> Iterator[tuple[str, Json | SecretStr]]:
-    """Yield the dotted name and the value of everything that is set or has a default."""
+def values(
+    section: Section, above: str = "", *, only: AbstractSet[str] | None = None
+) -> Iterator[tuple[str, Json | SecretStr]]:
+    """Yield the dotted name and the value of everything that is set or has a default.
+
+    What stands in a table of its own comes last, as TOML wants it. Of tables whose names people choose
+    only what is set is shown, because the rest is as in the table above.
+    """
+    tables: list[tuple[str, Section, AbstractSet[str] | None]] = []
     for name in type(section).model_fields:
+        if only is not None and name not in only:
+            continue
         value = getattr(section, name)
         if isinstance(value, Section):
-            yield from values(value, f"{above}{name}.")
+            tables.append((f"{above}{name}.", value, None))
+        elif _many(type(section).model_fields[name]):
+            tables += [
+                (f"{above}{name}.{_bare(key)}.", one, one.model_fields_set or {"enabled"})
+                for key, one in value.items()
+            ]
         else:
             yield f"{above}{name}", value
+    for name, table, given in tables:
+        yield from values(table, name, only=given)
 
 
 def secrets(settings: Settings) -> tuple[str, ...]:
     """Return every secret value that is set, for whoever must keep it out of a text."""
     found = [value.get_secret_value() for _, value in values(settings) if isinstance(value, SecretStr)]
-    password = urlsplit(settings.store.url).password if settings.store.url.startswith(POSTGRES) else None
-    return tuple(dict.fromkeys(one for one in [*found, password or "", unquote(password or "")] if one))
+    store = [settings.store.url] if settings.store.url.startswith(POSTGRES) else []
+    for url in [*store, *(one for one in found if one.startswith(("http://", "https://")))]:
+        password = urlsplit(url).password or ""
+        found += [password, unquote(password)]
+    return tuple(dict.fromkeys(one for one in found if one))
 
 
 def secrets_set(settings: Settings) -> dict[str, bool]:
@@ -328,6 +644,12 @@ def shown(settings: Settings) -> str:
     return "\n".join(lines[1:])
 
 
+def section_of(channel: str) -> str:
+    """Return the table in which a channel is set: `channels.telegram.accounts.work` for `telegram-work`."""
+    platform, _, account = channel.partition("-")
+    return f"channels.{platform}.accounts.{account}" if account else f"channels.{platform}"
+
+
 def bundled(name: str) -> Path:
     """Return the path of data that ships with the program, such as `skills`, in a wheel or in a checkout.
 
@@ -338,6 +660,36 @@ def bundled(name: str) -> Path:
         if path.exists():
             return path
     raise ConfigError(f"the installation lacks its own {name}: install crayfish-gateway again")
+
+
+def _many(field: FieldInfo) -> type[Section] | None:
+    """Return what each value of a field is, if the field holds tables under names of the user's choice."""
+    inner = get_args(field.annotation)[-1:] if get_origin(field.annotation) is dict else ()
+    return inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], Section) else None
+
+
+def _section(path: Sequence[str]) -> type[Section] | None:
+    """Return what the table at a path is, None if it is none of ours."""
+    section: type[Section] = Settings
+    parts = iter(path)
+    for part in parts:
+        field = section.model_fields.get(part)
+        inner = _many(field) if field else None
+        if inner is not None:
+            if next(parts, None) is None:
+                return None
+            section = inner
+        elif field and isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            section = field.annotation
+        else:
+            return None
+    return section
+
+
+def _is_secret(path: Sequence[str]) -> bool:
+    section = _section(path[:-1]) if path else None
+    field = section.model_fields.get(path[-1]) if section else None
+    return field is not None and field.annotation is SecretStr
 
 
 def _find(path: Path | None, env: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
@@ -395,10 +747,11 @@ def _resolved(value: Json, path: tuple[str, ...], env: Mapping[str, str], base: 
         return value
     dotted = ".".join(path)
     text = _expanded(value, dotted, env)
-    if dotted in _SECRETS and text.startswith("file:"):
+    secret = _is_secret(path)
+    if secret and text.startswith("file:"):
         text = _secret_file(_absolute(text.removeprefix("file:"), base, env), dotted)
     # A variable that was read from a file with CRLF endings brings a \r along.
-    return text.strip() if dotted in _SECRETS else text
+    return text.strip() if secret else text
 
 
 def _expanded(text: str, dotted: str, env: Mapping[str, str]) -> str:
@@ -433,8 +786,9 @@ def _secret_file(file: Path, dotted: str) -> str:
 
 def _problem(error: ErrorDetails, raw: JsonObject) -> str:
     """Return one line about one finding: where, what was given unless it may be secret, what is allowed."""
-    path = tuple(str(part) for part in error["loc"])
-    dotted = ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else _toml(part) for part in path)
+    where = tuple(part for part in error["loc"] if part != "[key]")  # pydantic's word for a name in a table
+    path = tuple(str(part) for part in where)
+    dotted = ".".join(map(_bare, path))
     match error["type"]:
         case "extra_forbidden":
             return f"{dotted}: unknown key, {_nearest(path)}"
@@ -446,8 +800,8 @@ def _problem(error: ErrorDetails, raw: JsonObject) -> str:
             allowed = error["msg"].replace("Input should be", "must be")
             allowed = allowed.replace("a valid tuple", "a list").replace("a valid string", "text in quotes")
     # What stands in the file is shown, not what a variable gave: that may be a secret in the wrong place.
-    given = "" if _SECRETS.intersection((dotted, ".".join(path[:-1]))) else _given(raw, error["loc"])
-    return f"{dotted}{given}: {_lower(allowed)}"
+    given = "" if _is_secret(path) or _is_secret(path[:-1]) else _given(raw, where)
+    return f"{dotted}{given}: {_lower(allowed)}" if dotted else allowed
 
 
 def _given(raw: Json, path: tuple[int | str, ...]) -> str:
@@ -464,13 +818,19 @@ def _nearest(path: tuple[str, ...]) -> str:
     above = "".join(f"{part}." for part in path[:-1])
     dotted = [name for name, _ in fields()]
     dotted += dict.fromkeys(name.rpartition(".")[0] for name in dotted)
-    siblings = {name.removeprefix(above).partition(".")[0]: None for name in dotted if name.startswith(above)}
+    section = _section(path[:-1])
+    siblings = dict.fromkeys(section.model_fields if section else ())
     if close := difflib.get_close_matches(path[-1], siblings, 1):
         return f"did you mean {above}{close[0]}?"
     leaves = {name.rpartition(".")[2]: name for name in reversed(dotted)}
     if close := difflib.get_close_matches(path[-1], leaves, 1):
         return f"did you mean {leaves[close[0]]}?"
     return f"known here: {', '.join(siblings)}"
+
+
+def _bare(key: str) -> str:
+    """Return a key of a table as TOML writes it."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
 
 
 def _toml(value: Json) -> str:
@@ -486,6 +846,3 @@ def _without_password(text: str) -> str:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-_SECRETS = frozenset(name for name, field in fields() if field.annotation is SecretStr)

@@ -18,11 +18,22 @@ from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from pydantic import SecretStr
+
 from gateway import config
 from gateway.access import Policy
-from gateway.config import POSTGRES, SQLITE, HttpSettings, Loaded, ModelSettings
+from gateway.config import (
+    POSTGRES,
+    SQLITE,
+    HttpSettings,
+    Loaded,
+    ModelSettings,
+    SlackAccount,
+    TelegramAccount,
+)
 from gateway.errors import ConfigError, ModelError
 from gateway.log import Redactor, secrets_in, visible
+from gateway.types import JsonObject
 
 _SCARCE = 500 * 2**20
 _NEEDED = 50 * 2**20
@@ -305,46 +316,69 @@ def _is_gateway(http: HttpSettings) -> bool:
         return False
 
 
+def _access(loaded: Loaded) -> Iterator[Finding]:
+    owners, known = loaded.settings.access.owners, config.ChannelSettings.model_fields
+    for owner in owners:
+        if owner.partition(":")[0] not in known:
+            text = f'"{owner}" in [access] owners names no platform'
+            yield Finding(Level.WARN, "access", text, f"begin it with one of: {', '.join(known)}")
+
+
 def _telegram(loaded: Loaded) -> Iterator[Finding]:
     telegram = loaded.settings.channels.telegram
-    token = telegram.token.get_secret_value()
-    if not (telegram.enabled and token):
-        yield Finding(Level.OK, "telegram", "off" if token else "off: no token")
-    elif not re.fullmatch(r"\d+:[A-Za-z0-9_-]{20,}", token):
-        yield Finding(
-            Level.WARN,
-            "telegram",
-            "the token does not look like 123456:ABC-DEF…",
-            "copy it again from @BotFather",
-        )
-    else:
-        yield Finding(Level.OK, "telegram", f"token set, dm_policy {telegram.dm_policy}")
-        policy = Policy(
-            mode=telegram.dm_policy, allow_from=telegram.allow_from, prefixes=("telegram:", "tg:")
-        )
-        for problem in policy.problems():
-            yield Finding(Level.WARN, "telegram", problem)
+    bots = telegram.bots()
+    if not bots:
+        known = telegram.token.get_secret_value()
+        yield Finding(Level.OK, "telegram", "off" if known else "off: no token")
+    for name, bot in bots.items():
+        yield from _bot(name, bot, loaded.settings.access.owners)
+
+
+def _bot(name: str, bot: TelegramAccount, owners: Iterable[str]) -> Iterator[Finding]:
+    """Look at how one bot is set up, without asking the platform."""
+    if not re.fullmatch(r"\d+:[A-Za-z0-9_-]{20,}", bot.token.get_secret_value()):
+        text, remedy = "the token does not look like 123456:ABC-DEF…", "copy it again from @BotFather"
+        yield Finding(Level.WARN, name, text, remedy)
+        return
+    way = "webhook" if bot.webhook_url else "long polling"
+    yield Finding(Level.OK, name, f"token set, {way}, dm_policy {bot.dm_policy}")
+    for problem in Policy.of(config.section_of(name), bot, owners).problems():
+        yield Finding(Level.WARN, name, problem)
+    if bot.local_files and not Path(bot.local_files).is_dir():
+        remedy = "create it, or mount the folder of the Bot API server there"
+        yield Finding(Level.WARN, name, f"local_files {bot.local_files} is no folder", remedy)
 
 
 def _slack(loaded: Loaded) -> Iterator[Finding]:
     slack = loaded.settings.channels.slack
-    if slack.enabled and (slack.bot_token.get_secret_value() or slack.app_token.get_secret_value()):
-        yield Finding(
-            Level.WARN,
-            "slack",
-            "is configured, but this version has no Slack channel yet",
-            "use another channel",
-        )
+    bots = slack.bots()
+    if not bots:
+        known = slack.bot_token.get_secret_value()
+        yield Finding(Level.OK, "slack", "off" if known else "off: no bot_token")
+    for name, bot in bots.items():
+        yield from _workspace_app(name, bot, loaded.settings.access.owners)
 
 
-def _heartbeat(loaded: Loaded) -> Iterator[Finding]:
-    if config.duration(loaded.settings.heartbeat.every):
-        yield Finding(
-            Level.WARN,
-            "heartbeat",
-            "is configured, but this version does not wake up by itself yet",
-            'every = "0m"',
-        )
+def _workspace_app(name: str, bot: SlackAccount, owners: Iterable[str]) -> Iterator[Finding]:
+    """Look at how one app is set up, without asking the platform."""
+    shapes = [("bot_token", bot.bot_token, r"xoxb-[A-Za-z0-9-]{10,}", "OAuth & Permissions")]
+    if bot.by_socket:
+        shapes.append(("app_token", bot.app_token, r"xapp-[A-Za-z0-9-]{10,}", "Basic Information"))
+    else:
+        shapes.append(("signing_secret", bot.signing_secret, r"[0-9a-zA-Z]{16,}", "Basic Information"))
+    wrong = [(key, page) for key, secret, shape, page in shapes if not _has_shape(secret, shape)]
+    for key, page in wrong:
+        remedy = f"copy it again from api.slack.com/apps, {page}"
+        yield Finding(Level.WARN, name, f"{key} does not look like one", remedy)
+    if not wrong:
+        way = "Socket Mode" if bot.by_socket else "events over HTTP"
+        yield Finding(Level.OK, name, f"tokens set, {way}, dm_policy {bot.dm_policy}")
+    for problem in Policy.of(config.section_of(name), bot, owners).problems():
+        yield Finding(Level.WARN, name, problem)
+
+
+def _has_shape(secret: SecretStr, shape: str) -> bool:
+    return re.fullmatch(shape, secret.get_secret_value()) is not None
 
 
 def _model(model: ModelSettings, env: Mapping[str, str]) -> Finding:
@@ -412,33 +446,57 @@ def _integrity(loaded: Loaded) -> Iterator[Finding]:
 
 
 def _telegram_answers(loaded: Loaded) -> Iterator[Finding]:
-    """Ask the Bot API who we are (Bot API getMe)."""
-    telegram = loaded.settings.channels.telegram
-    token = telegram.token.get_secret_value()
-    if not (telegram.enabled and token):
-        return
+    """Ask the Bot API who each bot is, and what else asks for its updates (getMe, getWebhookInfo)."""
+    for name, bot in loaded.settings.channels.telegram.bots().items():
+        yield from _bot_answers(name, bot)
+
+
+def _bot_answers(name: str, bot: TelegramAccount) -> Iterator[Finding]:
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import urlopen
 
     try:
-        with urlopen(f"{telegram.api_base}/bot{token}/getMe", b"", _TIMEOUT) as answer:  # noqa: S310 - http(s) only, by config
-            name = json.load(answer)["result"]["username"]
+        me, webhook = _ask(bot, "getMe"), _ask(bot, "getWebhookInfo")
+        yield Finding(Level.OK, name, f"{bot.api_base} knows us as @{me['username']}")
+        yield from _contradictions(name, bot, me, webhook)
     except HTTPError as error:
         error.close()
         remedy = "copy the token again from @BotFather" if error.code in (401, 404) else "try again later"
+        yield Finding(Level.FAIL, name, f"{bot.api_base} answers {error.code} {error.reason}", remedy)
+    except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError) as error:
+        remedy = "check the network, api_base and proxy"
+        yield Finding(Level.FAIL, name, f"{bot.api_base} gives no answer: {error}", remedy)
+
+
+def _ask(bot: TelegramAccount, method: str) -> JsonObject:
+    """Call a method of the Bot API. Raises: OSError, HTTPException, ValueError, LookupError, TypeError."""
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    proxy = bot.proxy.get_secret_value()
+    opener = build_opener(ProxyHandler({"http": proxy, "https": proxy} if proxy else None))
+    request = Request(f"{bot.api_base}/bot{bot.token.get_secret_value()}/{method}", b"")  # noqa: S310 - http(s) only, by config
+    with opener.open(request, timeout=_TIMEOUT) as answer:
+        result: JsonObject = json.load(answer)["result"]
+    return result
+
+
+def _contradictions(
+    name: str, bot: TelegramAccount, me: JsonObject, webhook: JsonObject
+) -> Iterator[Finding]:
+    """Name what the platform and the configuration do not agree on."""
+    if webhook.get("url") and not bot.webhook_url:
+        remedy = "the gateway removes it when it starts; make sure that no other program needs it"
+        yield Finding(Level.WARN, name, "a webhook was left behind, so nobody may poll", remedy)
+    if bot.webhook_url and (problem := webhook.get("last_error_message")):
+        text = f"posts to the webhook fail: {problem}"
+        yield Finding(Level.WARN, name, text, "check webhook_url and what stands before the gateway")
+    if bot.hears_all and not me.get("can_read_all_group_messages"):
         yield Finding(
-            Level.FAIL, "telegram", f"{telegram.api_base} answers {error.code} {error.reason}", remedy
+            Level.WARN,
+            name,
+            "a group has require_mention = false, but privacy mode hides what is said there",
+            "/setprivacy at @BotFather, then add the bot to the group again; or make it an admin there",
         )
-    except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
-        yield Finding(
-            Level.FAIL,
-            "telegram",
-            f"{telegram.api_base} gives no answer: {error}",
-            "check the network and api_base",
-        )
-    else:
-        yield Finding(Level.OK, "telegram", f"{telegram.api_base} knows us as @{name}")
 
 
 _CHECKS: tuple[Check, ...] = (
@@ -449,8 +507,8 @@ _CHECKS: tuple[Check, ...] = (
     _store,
     _workspace,
     _http,
+    _access,
     _telegram,
     _slack,
-    _heartbeat,
 )
 _DEEP: tuple[Check, ...] = (_integrity, _telegram_answers)

@@ -14,6 +14,7 @@ GatewayError                 every deliberate error; the message says what and w
    ├─ DeliveryRetry(after)   surely not sent: later
    ├─ DeliveryUnsure         the connection died after the request was written
    ├─ DeliveryError          refused for good
+   │  └─ DeadRoute           nothing will ever arrive there: blocked, kicked, vanished
    └─ ChannelStopped         the platform refuses this account (a revoked token): stop listening
 """
 
@@ -86,6 +87,10 @@ class DeliveryUnsure(SendError):
 
 class DeliveryError(SendError):
     """The platform refused the message for good."""
+
+
+class DeadRoute(DeliveryError):
+    """Nobody can be reached there until a message comes from there."""
 
 
 class ChannelStopped(SendError):

@@ -6,17 +6,27 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
-from gateway.types import Address, JsonObject
+from gateway.types import Address, Chat, JsonObject, Kind
 
 LIMIT = 1000
 """Events that a slow watcher may leave unread before it is dropped (agent L)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted:
-    """The model is about to be asked."""
+    """The model is about to be asked.
+
+    `turn` is unique to this run of the turn, `message_id` the newest message that it answers; `aimed`
+    tells whether any of its messages was meant for the bot.
+    """
+
+    turn: str = ""
+    kind: Kind = Kind.MESSAGE
+    chat: Chat = Chat.DIRECT
+    message_id: str = ""
+    aimed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +61,36 @@ class ToolEnded:
 class TurnEnded:
     """The turn is committed; `text` is what people get to see, "" for silence.
 
-    `keys` are the unique keys of the stimuli that it answers.
+    `keys` are the unique keys of the stimuli that it answers, `reply` is the key of its first
+    outgoing message, "" if there is none.
     """
 
     text: str
     keys: tuple[str, ...] = ()
     is_error: bool = False
+    reply: str = ""
 
 
-Event: TypeAlias = TurnStarted | Delta | Restarted | ToolStarted | ToolEnded | TurnEnded
+@dataclass(frozen=True, slots=True)
+class TurnGone:
+    """The turn was stopped, lost or put off, and says nothing more; the next one may have started before."""
+
+    turn: str
+
+
+Event: TypeAlias = TurnStarted | Delta | Restarted | ToolStarted | ToolEnded | TurnEnded | TurnGone
+
+
+class Watcher(Protocol):
+    """Somebody who is told what happens."""
+
+    def sees(self, address: Address) -> bool:
+        """Return whether a conversation is watched."""
+        ...
+
+    def push(self, address: Address, event: Event) -> None:
+        """Take an event. Called in the middle of a turn: neither waits nor raises."""
+        ...
 
 
 @dataclass(slots=True)
@@ -70,6 +101,9 @@ class Subscription:
     _events: deque[tuple[Address, Event]] = field(default_factory=deque)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
+
+    def sees(self, address: Address) -> bool:
+        return self.address in (None, address)
 
     def push(self, address: Address, event: Event) -> None:
         """Queue an event; a watcher that is too far behind is closed."""
@@ -98,25 +132,33 @@ class Subscription:
 class Feed:
     """Hands events of turns to this process's watchers (the web page, the terminal, live drafts)."""
 
-    _watchers: list[Subscription] = field(default_factory=list)
+    _watchers: list[Watcher] = field(default_factory=list)
+
+    def join(self, watcher: Watcher) -> None:
+        """Watch; end with `leave`."""
+        self._watchers.append(watcher)
+
+    def leave(self, watcher: Watcher) -> None:
+        """Stop watching."""
+        self._watchers = [one for one in self._watchers if one is not watcher]
 
     def subscribe(self, address: Address | None = None) -> Subscription:
         """Watch one conversation, or all; end with `unsubscribe`."""
         subscription = Subscription(address)
-        self._watchers.append(subscription)
+        self.join(subscription)
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Stop watching."""
-        self._watchers = [one for one in self._watchers if one is not subscription]
+        self.leave(subscription)
         subscription.close()
 
     def watched(self, address: Address) -> bool:
         """Return whether anybody would see an event of this conversation."""
-        return any(one.address in (None, address) for one in self._watchers)
+        return any(one.sees(address) for one in self._watchers)
 
     def publish(self, address: Address, event: Event) -> None:
         """Hand an event to whoever watches the conversation."""
         for one in self._watchers:
-            if one.address in (None, address):
+            if one.sees(address):
                 one.push(address, event)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.access import Allow, Policy, Refuse
+from sqlalchemy.engine import Connection
+
+from gateway import pairing
+from gateway.access import Allow, AskMember, AskThread, Drop, Policy, Settled
 from gateway.bell import Bell
 from gateway.channel import Cursor, Poison
-from gateway.commands import Commands
+from gateway.commands import Commands, asks_to_come_in
 from gateway.prompt import defuse
-from gateway.store.inbox import Arrival, Inbox
-from gateway.types import OnUnknown, Outgoing, Stimulus
+from gateway.store import journal, members
+from gateway.store.inbox import Arrival, Inbox, Offer
+from gateway.store.verdicts import Dropped
+from gateway.types import Level, Stimulus
 
 log = logging.getLogger(__name__)
 
 MAX_CHARS = 32_000
 """Characters of one message that are kept (attack size-001)."""
-
-REFUSE_EVERY = 3600.0
-"""Seconds in which a stranger is told at most once (spec AC-1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,43 +42,70 @@ class Intake:
         self, stimuli: Sequence[Stimulus], cursor: Cursor | None = None, poison: Sequence[Poison] = ()
     ) -> None:
         """Commit everything in one transaction; known keys change nothing. Raises: StoreError."""
-        arrivals: list[Arrival] = []
-        refusals: list[Outgoing] = []
-        for stimulus in stimuli:
-            verdict = self.policies[stimulus.address.channel].check(stimulus)
-            match verdict:
-                case Allow():
-                    arrivals.append(self._arrival(stimulus))
-                case Refuse(text=text, reason=reason):
-                    log.info("message.refused", extra={"channel": stimulus.address.channel, "reason": reason})
-                    refusals.append(self._refusal(stimulus, text))
-                case _:
-                    log.info(
-                        "message.ignored",
-                        extra={"channel": stimulus.address.channel, "reason": verdict.reason},
-                    )
         for one in poison:
             log.error(
                 "message.unreadable", extra={"channel": one.channel, "key": one.key, "problem": one.problem}
             )
-        taken = await self.inbox.put(arrivals, refusals=refusals, cursor=cursor, bad=poison)
+        offers = [self._offer(stimulus) for stimulus in stimuli]
+        taken = await self.inbox.put(offers, cursor=cursor, bad=poison)
+        for dropped in taken.dropped:
+            where = {"channel": dropped.stimulus.address.channel, "chat": dropped.stimulus.address.chat}
+            what = {"gate": dropped.gate, "reason": dropped.reason, "setting": dropped.setting}
+            log.info("message.dropped", extra=where | what)
         for conversation_id in taken.interrupted:
             self.interrupt(conversation_id)
         self.bell.ring()
         if taken.unprepared:
             self.media_bell.ring()
-        if refusals or any(arrival.command for arrival in arrivals):
+        if taken.answers:
             self.outbox_bell.ring()
 
-    def _arrival(self, stimulus: Stimulus) -> Arrival:
-        command = self.commands.read(stimulus)
-        return command or Arrival(replace(stimulus, text=clean(stimulus.text)))
+    def _offer(self, stimulus: Stimulus) -> Arrival | Dropped | Offer:
+        """Return what a stimulus becomes, or how the transaction that stores it finds out.
 
-    def _refusal(self, stimulus: Stimulus, text: str) -> Outgoing:
-        hour = int(self.inbox.db.now() // REFUSE_EVERY)
-        # The key is what limits it: a second one in the same hour is known already.
-        key = f"refusal:{stimulus.address.channel}:{stimulus.sender.id}:{hour}"
-        return Outgoing(key=key, address=stimulus.address, text=text, on_unknown=OnUnknown.DROP)
+        Only what the configuration leaves open costs a look into the tables.
+        """
+        policy = self.policies[stimulus.address.channel]
+        command = None if stimulus.edits else self.commands.read(stimulus)
+        arrival = command or Arrival(stimulus)
+        verdict = policy.check(stimulus, command=command is not None)
+        match verdict:
+            case AskMember():
+                return functools.partial(_member, policy, arrival)
+            case AskThread(level=level):
+                return functools.partial(_in_thread, level, arrival)
+            case _:
+                return _settled(arrival, verdict)
+
+
+def _member(policy: Policy, arrival: Arrival, tx: Connection, now: float) -> Arrival | Dropped:
+    """Let in whom an approval let in; a stranger may get a code."""
+    stimulus = arrival.stimulus
+    role = members.role(tx, stimulus.address.channel, stimulus.sender.id)
+    settled = _settled(arrival, policy.known(stimulus, role))
+    if isinstance(settled, Arrival) or not asks_to_come_in(stimulus):
+        return settled
+    asked = members.ask(tx, stimulus.sender, stimulus.address, now)
+    answer = pairing.invitation(stimulus, asked.code) if asked.code else None
+    return replace(settled, reason=f"{settled.reason}; {asked.reason}", answer=answer)
+
+
+def _in_thread(level: Level, arrival: Arrival, tx: Connection, _now: float) -> Arrival | Dropped:
+    """Wake the bot where it takes part (spec 5.6, SL-12)."""
+    return _settled(arrival, Allow(level, wakes=journal.has_answered(tx, arrival.stimulus.address)))
+
+
+def _settled(arrival: Arrival, verdict: Settled) -> Arrival | Dropped:
+    stimulus = arrival.stimulus
+    if isinstance(verdict, Drop):
+        return Dropped(stimulus, verdict.gate, verdict.reason, verdict.setting)
+    known = replace(
+        stimulus,
+        text=stimulus.text if arrival.command else clean(stimulus.text),
+        sender=replace(stimulus.sender, level=verdict.level),
+        aimed=verdict.wakes,
+    )
+    return replace(arrival, stimulus=known, wakes=verdict.wakes)
 
 
 def clean(text: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from gateway import __version__
@@ -46,7 +47,7 @@ _WORK = """\
 
 Act in this turn and go on until it is done or something only a person can give is missing. \
 When a result is weak or an error comes, try another way. Check before you say that it is done. \
-Don't promise to do something later: you are not running between messages."""
+Don't promise to do something later without a schedule for it: you are not running between messages."""
 
 _SAFETY = """\
 ## Safety
@@ -83,6 +84,14 @@ Nobody wrote: you woke up by yourself, and nobody has approved or confirmed anyt
 HEARTBEAT.md if it is shown above; don't take up old tasks again. If nothing needs attention, answer with \
 exactly HEARTBEAT_OK. Otherwise write only what the person must know, without that word."""
 
+_SCHEDULE = """\
+## Schedule
+
+A schedule woke you, not a person: nobody is there to answer a question or to approve anything, and nothing \
+that was asked earlier has been confirmed. Do what the schedule says, now. Your reply is delivered as it is, \
+so write only that: no "on it", no account of your steps. If nothing is worth sending, answer with exactly \
+NO_REPLY."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
@@ -101,6 +110,7 @@ class Inputs:
     today: str
     zone: str
     runtime: Mapping[str, str]
+    scheduled: bool = False
 
 
 def build(inputs: Inputs) -> tuple[str, str]:
@@ -123,6 +133,8 @@ def build(inputs: Inputs) -> tuple[str, str]:
         dynamic += [_GROUP]
     if inputs.heartbeat:
         dynamic += [_HEARTBEAT]
+    if inputs.scheduled:
+        dynamic += [_SCHEDULE]
     runtime = " | ".join(f"{name}={value}" for name, value in inputs.runtime.items())
     dynamic += [f"Today is {inputs.today} ({inputs.zone}).", f"Runtime: {runtime}"]
     return "\n\n".join(stable), "\n\n".join(dynamic)
@@ -148,22 +160,29 @@ class _Built:
     dynamic: str
 
 
+class Specs(Protocol):
+    """Returns the tools of a kind of conversation, the same object as long as they are the same."""
+
+    def __call__(self, chat: Chat, *, attended: bool, looks_only: bool) -> Sequence[ToolSpec]: ...
+
+
 @dataclass(slots=True)
 class Prompts:
     """Gathers the facts for a prompt.
 
-    `specs` returns the tools of a kind of conversation, the same object as long as they are the same.
     `zone` is an IANA time zone. `runtime` goes into the last line of the instructions, which may change.
+    With `light` a heartbeat sees HEARTBEAT.md and no other file.
     Instructions are built again only when a file, the tools or the date changed.
     """
 
     workspace: Workspace
-    specs: Callable[[Chat], Sequence[ToolSpec]]
+    specs: Specs
     zone: str
     clock: Clock
+    light: bool = True
     agent_name: str = "Crayfish"
     runtime: Mapping[str, str] = field(default_factory=_runtime)
-    _built: dict[tuple[str, Chat, bool], _Built] = field(default_factory=dict, init=False)
+    _built: dict[tuple[str, Chat, Kind], _Built] = field(default_factory=dict, init=False)
 
     def build(
         self,
@@ -177,7 +196,7 @@ class Prompts:
         tools_allowed: bool = True,
     ) -> Prompt:
         """Return the prompt for one model call."""
-        built = self._instructions(address.channel, chat, heartbeat=kind is Kind.HEARTBEAT)
+        built = self._instructions(address.channel, chat, kind)
         return Prompt(
             system=built.stable,
             context=built.dynamic,
@@ -189,11 +208,12 @@ class Prompts:
             zone=self.zone,
         )
 
-    def _instructions(self, channel: str, chat: Chat, *, heartbeat: bool) -> _Built:
-        files = self.workspace.files(private=chat is Chat.DIRECT, heartbeat=heartbeat)
-        tools = self.specs(chat)
+    def _instructions(self, channel: str, chat: Chat, kind: Kind) -> _Built:
+        heartbeat = kind is Kind.HEARTBEAT
+        files = self.workspace.files(private=chat is Chat.DIRECT, heartbeat=heartbeat, light=self.light)
+        tools = self.specs(chat, attended=kind.attended, looks_only=heartbeat)
         today = datetime.fromtimestamp(self.clock.wall(), ZoneInfo(self.zone)).strftime("%A, %Y-%m-%d")
-        built = self._built.get((channel, chat, heartbeat))
+        built = self._built.get((channel, chat, kind))
         if built and built.files is files and built.tools is tools and built.today == today:
             return built
         stable, dynamic = build(
@@ -207,10 +227,11 @@ class Prompts:
                 today=today,
                 zone=self.zone,
                 runtime={"agent": self.agent_name, **self.runtime, "channel": channel, "chat": chat},
+                scheduled=kind is Kind.CRON,
             )
         )
         built = _Built(files, tools, today, stable, dynamic)
-        self._built[channel, chat, heartbeat] = built
+        self._built[channel, chat, kind] = built
         return built
 
 

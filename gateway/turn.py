@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from gateway.errors import ModelError, PromptTooLong
-from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from sqlalchemy.engine import Connection
+
+from gateway.errors import ModelError, ModelRefused, PromptTooLong
+from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
 from gateway.models.base import Model, Prompt, Reply
 from gateway.prompt import fit
 from gateway.reply import Composed, compose
-from gateway.sentinels import Gate, looks_like_call, visible
+from gateway.sentinels import ACK_MAX_CHARS, Gate, looks_like_call, visible
 from gateway.steps import Ask, Rest, Run, RunOnce, Settle, is_open, next_step
-from gateway.store.journal import Claim, Journal, turn_kind
+from gateway.store.journal import Claim, Ended, Journal, turn_kind
 from gateway.store.outbox import Delivery, Outbox
 from gateway.tools.base import ToolContext
 from gateway.tools.files import exists
@@ -49,6 +52,15 @@ MAX_CALLS = 16
 
 SAME_CALLS = 5
 """Equal calls with equal results in a row before the turn is wrapped up (agent 3.8)."""
+
+UNATTENDED_ROUNDS = 15
+"""Replies with tool calls in a turn that nobody waits for (agent 11)."""
+
+INNER = frozenset({"cron", "heartbeat"})
+"""Channels of conversations that the bot has with itself; nobody reads there."""
+
+Ending: TypeAlias = Callable[[Connection, Ended], None]
+"""Takes note of how a turn ended, inside the transaction that ends it."""
 
 LIMIT_NOTE = (
     "[System note: the limit of tool rounds for this request is reached. Use no more tools. "
@@ -111,11 +123,34 @@ class Slots(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """How a turn ends: the last entry, what it cost, and whether it reports a failure."""
+    """How a turn ends: the last entry, what it cost, and whether it reports a failure.
+
+    `problem` is the failure in the words of the log, where the entry's are for people; with `is_lasting` it
+    will not pass by itself.
+    """
 
     entry: AssistantEntry
     usage: Usage | None = None
     is_error: bool = False
+    problem: str = ""
+    is_lasting: bool = False
+
+
+async def _never(_shown: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beats:
+    """How turns of heartbeats differ: their model, if not the usual one, and what is not worth showing.
+
+    `is_repeat` says whether an alert was shown lately; it may raise StoreError.
+    """
+
+    model: Model | None = None
+    max_rounds: int = UNATTENDED_ROUNDS
+    ack_max_chars: int = ACK_MAX_CHARS
+    is_repeat: Callable[[str], Awaitable[bool]] = _never
 
 
 def rounds(transcript: Sequence[Entry]) -> int:
@@ -153,7 +188,10 @@ def newest_sender(transcript: Sequence[Entry]) -> Sender:
 
 @dataclass(slots=True, kw_only=True)
 class TurnRunner:
-    """The agent loop. `draining` asks it to stop at the next step of each turn."""
+    """The agent loop. `draining` asks it to stop at the next step of each turn.
+
+    `endings` are told how the turns of a kind ended.
+    """
 
     journal: Journal
     model: Model
@@ -166,6 +204,8 @@ class TurnRunner:
     sends_files: Callable[[Address], bool] = lambda _address: False
     max_rounds: int = 50
     max_chars: int = 400_000
+    endings: Mapping[Kind, Ending] = field(default_factory=dict)
+    beats: Beats = Beats()
     draining: bool = False
     _finishing: set[int] = field(default_factory=set)
 
@@ -180,12 +220,20 @@ class TurnRunner:
         """
         if claim.attempt > MAX_ATTEMPTS:
             return await self._give_up(claim)
-        self.feed.publish(claim.address, TurnStarted())
+        self.feed.publish(claim.address, _started(claim))
+        try:
+            return await self._go_on(claim)
+        except BaseException:
+            self.feed.publish(claim.address, TurnGone(_name(claim)))
+            raise
+
+    async def _go_on(self, claim: Claim) -> list[Delivery]:
+        """Take step after step until the reply, or until there is nothing to do or no more time for it."""
         fresh = True  # claiming has just taken in what waited
         while not self.draining:
             match next_step(claim.transcript, started=claim.started, replayable=self.tools.replayable):
                 case Rest():
-                    return await self.journal.release(claim)
+                    return await self._leave(claim)
                 case Ask():
                     claim = claim if fresh else await self.journal.absorb(claim)
                     reply = await self._ask(claim)
@@ -202,18 +250,30 @@ class TurnRunner:
                 case Settle(result=result):
                     claim = await self.journal.append(claim, [result])
             fresh = False
-        return await self.journal.release(claim, retry_after=0)
+        return await self._leave(claim, retry_after=0)
+
+    async def _leave(self, claim: Claim, retry_after: float | None = None) -> list[Delivery]:
+        """Let go of a conversation without a reply."""
+        deliveries = await self.journal.release(claim, retry_after=retry_after)
+        self.feed.publish(claim.address, TurnGone(_name(claim)))
+        return deliveries
 
     async def _ask(self, claim: Claim) -> Reply | Final:
         """Ask the model; return its tool calls, or how the turn ends."""
         try:
-            if rounds(claim.transcript) >= self.max_rounds or is_stuck(claim.transcript):
+            if rounds(claim.transcript) >= self._most_rounds(claim) or is_stuck(claim.transcript):
                 return await self._wrap_up(claim)
             return await self._answer(claim)
         except ModelError as error:
             log.warning("model.failed", extra={"problem": str(error), "class": type(error).__name__})
             hint = LONG_SORRY if isinstance(error, PromptTooLong) else error.hint or str(error)
-            return Final(AssistantEntry(hint), is_error=True)
+            lasting = isinstance(error, ModelRefused)
+            return Final(AssistantEntry(hint), is_error=True, problem=str(error), is_lasting=lasting)
+
+    def _most_rounds(self, claim: Claim) -> int:
+        kind = turn_kind(claim.transcript)
+        limit = self.beats.max_rounds if kind is Kind.HEARTBEAT else UNATTENDED_ROUNDS
+        return self.max_rounds if kind.attended else min(self.max_rounds, limit)
 
     async def _answer(self, claim: Claim) -> Reply | Final:
         """Ask, and once more if the reply is nothing that a person can read."""
@@ -263,12 +323,15 @@ class TurnRunner:
                 found = await asyncio.to_thread(pictures, self.workspace, paths)
                 prompt = replace(prompt, pictures=found)
             try:
-                return await self._stream(claim.address, prompt)
+                return await self._stream(claim, prompt)
             except PromptTooLong:
                 log.info("prompt.shortened", extra={"budget": budget})
         raise PromptTooLong("the newest turn alone is longer than the model's window")
 
-    async def _stream(self, address: Address, prompt: Prompt) -> Reply:
+    async def _stream(self, claim: Claim, prompt: Prompt) -> Reply:
+        address = claim.address
+        if turn_kind(claim.transcript) is Kind.HEARTBEAT:  # nothing shows before all of it is judged (HB-29)
+            return await (self.beats.model or self.model).reply(prompt)
         if not self.feed.watched(address):
             return await self.model.reply(prompt)
         gate = Gate()
@@ -293,6 +356,8 @@ class TurnRunner:
             sender=newest_sender(claim.transcript),
             chat=claim.chat,
             call_id=call.id,
+            attended=turn_kind(claim.transcript).attended,
+            looks_only=turn_kind(claim.transcript) is Kind.HEARTBEAT,
         )
         result = await self.tools.call(call, context)
         self.feed.publish(claim.address, ToolEnded(call.name, result.is_error))
@@ -303,9 +368,12 @@ class TurnRunner:
         kind = turn_kind(claim.transcript)
         target = _target(claim)
         composed = self._composed(claim, target, final.entry.text)
-        shown = visible(composed.text, kind)
-        if final.is_error and not _tells_errors(claim, kind):
+        shown = visible(composed.text, kind, ack_max_chars=self.beats.ack_max_chars)
+        if target.channel in INNER or (final.is_error and not _tells_errors(claim, kind)):
             shown = ""
+        held_back = ""
+        if kind is Kind.HEARTBEAT and shown and await self.beats.is_repeat(shown):
+            held_back, shown = shown, ""
         messages = self._messages(claim, target, replace(composed, text=shown))
         reserved = bool(messages) and self.slots.acquire()
         deliveries: list[Delivery] = []
@@ -318,13 +386,35 @@ class TurnRunner:
                 usage=final.usage,
                 mirror=self._mirror(claim, kind, target, shown) if messages else None,
                 reserve=self.slots.outbox if reserved else None,
+                also=self._ending(claim, kind, final, shown, held_back),
             )
         finally:
             self._finishing.discard(claim.conversation_id)
             if reserved and not deliveries:
                 self.slots.give_back()
-        self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error))
+        first = messages[0].key if messages and target == claim.address else ""
+        self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error, reply=first))
         return deliveries
+
+    def _ending(
+        self, claim: Claim, kind: Kind, final: Final, shown: str, held_back: str
+    ) -> Callable[[Connection], None] | None:
+        """Return what notes the end for whoever started the turn, None if nobody cares."""
+        ending = self.endings.get(kind)
+        if ending is None:
+            return None
+        ended = Ended(
+            conversation_id=claim.conversation_id,
+            turn=claim.turn,
+            keys=claim.keys,
+            shown=shown,
+            replies=_replies(claim),
+            problem=(final.problem or final.entry.text) if final.is_error else "",
+            sorry=final.entry.text if final.is_error else "",
+            lasting=final.is_lasting,
+            held_back=held_back,
+        )
+        return lambda tx: ending(tx, ended)
 
     def _composed(self, claim: Claim, target: Address, text: str) -> Composed:
         """Take the reply apart where its files may go: to a channel that can, and to one reader."""
@@ -344,7 +434,7 @@ class TurnRunner:
         on_unknown = OnUnknown.RESEND if turn_kind(claim.transcript) is Kind.MESSAGE else OnUnknown.DROP
         return [
             Outgoing(
-                key=f"reply:{claim.conversation_id}:{claim.next_seq}:{number}",
+                key=f"{_replies(claim)}{number}",
                 address=target,
                 text=piece,
                 on_unknown=on_unknown,
@@ -376,6 +466,32 @@ class TurnRunner:
             for call in is_open(claim.transcript)
         ]
         return await self._finish(claim, Final(AssistantEntry(FAILED_SORRY), is_error=True), *open_calls)
+
+
+def _replies(claim: Claim) -> str:
+    """Return what the keys of a turn's messages begin with."""
+    return f"reply:{claim.conversation_id}:{claim.next_seq}:"
+
+
+def _name(claim: Claim) -> str:
+    """Return what tells this run of a turn from every other, also of the same conversation."""
+    return f"{claim.conversation_id}.{claim.epoch}"
+
+
+def _started(claim: Claim) -> TurnStarted:
+    """Return what watchers are told of a turn that begins."""
+    asked = list(itertools.takewhile(_is_said, reversed(claim.transcript)))
+    return TurnStarted(
+        turn=_name(claim),
+        kind=turn_kind(claim.transcript),
+        chat=claim.chat,
+        message_id=_newest_message(claim.transcript),
+        aimed=any(isinstance(one, UserEntry) and one.aimed for one in asked),
+    )
+
+
+def _is_said(entry: Entry) -> bool:
+    return not isinstance(entry, AssistantEntry) or bool(entry.calls)
 
 
 def _newest_message(transcript: Sequence[Entry]) -> str:

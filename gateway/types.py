@@ -22,6 +22,11 @@ class Kind(StrEnum):
     SUBAGENT = "subagent"
     APPROVAL = "approval"
 
+    @property
+    def attended(self) -> bool:
+        """Return whether a person is there who could be asked."""
+        return self in (Kind.MESSAGE, Kind.APPROVAL)
+
 
 class Chat(StrEnum):
     """Who can read a conversation: one person, or several."""
@@ -53,12 +58,29 @@ class Address:
         return cls(channel, chat, thread)
 
 
+class Level(StrEnum):
+    """What a sender may do, the least first (spec AC-5)."""
+
+    GUEST = "guest"
+    USER = "user"
+    OWNER = "owner"
+
+    def covers(self, needed: Level) -> bool:
+        """Return whether this is at least the needed level."""
+        order = list(Level)
+        return order.index(self) >= order.index(needed)
+
+
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A person (or bot) as the platform names them; `id` is stable, `name` is only for show."""
+    """A person (or bot) as the platform names them; `id` is stable, `name` is only for show.
+
+    `level` is a Level once the door has let the sender in, "" before and for what comes from inside.
+    """
 
     id: str
     name: str = ""
+    level: str = ""
 
 
 class Media(StrEnum):
@@ -106,7 +128,8 @@ class Stimulus:
     to or forwards, with its author. `aimed` is whether the bot was addressed: in a group the rest is
     only context. `hold` is how many seconds to wait for more of the same (albums, long pastes).
     `edits` marks a later version of a message with this `message_key`. `deliver_to` is the key of
-    another address that gets the reply, for what the bot starts by itself.
+    another address that gets the reply, for what the bot starts by itself. `gesture` marks a reaction or a
+    pressed button: it needs the rights of a message, but nobody asks to be let in by it (spec AC-8).
     """
 
     key: str
@@ -124,6 +147,7 @@ class Stimulus:
     hold: float = 0.0
     edits: bool = False
     deliver_to: str = ""
+    gesture: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from typing import TypeVar
 
 from gateway import log as names
 from gateway.bell import Bell
-from gateway.channel import Channel
+from gateway.channel import Channel, Reconciles
 from gateway.clock import Clock
 from gateway.errors import (
     ChannelStopped,
+    DeadRoute,
     DeliveryError,
     DeliveryRetry,
     DeliveryUnsure,
@@ -257,7 +258,7 @@ class Sender:
         try:
             if channel is None:
                 raise DeliveryRetry(f"the channel {message.address.channel!r} is not running", after=60)
-            receipt = await channel.send(message)
+            receipt = await _found(channel, delivery) or await channel.send(message)
         except DeliveryRetry as error:
             log.info("delivery.later", extra={**extra, "problem": str(error), "after": error.after})
             wait, problem = max(error.after, _backoff(delivery, 8.0)), str(error)
@@ -266,6 +267,10 @@ class Sender:
             log.warning("delivery.unsure", extra={**extra, "problem": str(error)})
             problem = str(error)
             await persist(lambda: box.unsure(delivery, problem), self.clock)
+        except DeadRoute as error:
+            problem = str(error)
+            lost = await persist(lambda: box.dead_route(delivery, problem), self.clock)
+            log.warning("route.dead", extra={**extra, "problem": problem, "messages": lost})
         except DeliveryError as error:
             log.error("delivery.refused", extra={**extra, "problem": str(error)})  # noqa: TRY400 - no fault of ours
             problem = str(error)
@@ -289,6 +294,13 @@ class Sender:
         wait = _backoff(delivery, 300.0)
         await persist(lambda: self.outbox.retry(delivery, wait, problem), self.clock)
         return []
+
+
+async def _found(channel: Channel, delivery: Delivery) -> Receipt | None:
+    """Return the receipt of an earlier delivery whose answer was lost, where a platform can tell."""
+    if delivery.unknowns and isinstance(channel, Reconciles):
+        return await channel.find(delivery.message)
+    return None
 
 
 def _backoff(delivery: Delivery, longest: float) -> float:

@@ -34,7 +34,7 @@ _ORDER = (
     "MEMORY.md",
 )
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_EMPTY_LINE = re.compile(r"(#.*|```.*|~~~.*|[-*+](\s*\[[ xX]?\])?)?")
+_EMPTY_LINE = re.compile(r"(#{1,6}(\s.*)?|```.*|~~~.*|[-*+](\s*\[[ xX]?\])?)?")
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Workspace:
         self._places = tuple((name, os.fspath(path / name)) for name in _ORDER)
         self._stamps: tuple[_Stamp | None, ...] | None = None
         self._texts: dict[str, BootstrapFile] = {}
-        self._chosen: dict[tuple[bool, bool], tuple[BootstrapFile, ...]] = {}
+        self._chosen: dict[tuple[bool, bool, bool], tuple[BootstrapFile, ...]] = {}
         self._unedited: dict[str, str] = {}
 
     def seed(self) -> Sequence[str]:
@@ -92,21 +92,30 @@ class Workspace:
             ) from error
         return missing
 
-    def files(self, *, private: bool, heartbeat: bool) -> Sequence[BootstrapFile]:
+    def files(self, *, private: bool, heartbeat: bool, light: bool = False) -> Sequence[BootstrapFile]:
         """Return the files for a prompt in their order; the same object until a file changes.
 
         USER.md, MEMORY.md and BOOTSTRAP.md (until the agent has been introduced) are only for
-        `private` conversations, HEARTBEAT.md only for `heartbeat` turns (agent 1.2).
+        `private` conversations, HEARTBEAT.md only for `heartbeat` turns (agent 1.2); with `light` these
+        get nothing else.
         """
         stamps = tuple(_stamp(place) for _, place in self._places)
         if stamps != self._stamps:
             self._texts = self._read(stamps)
             self._chosen.clear()
             self._stamps = stamps
-        key = (private, heartbeat)
+        key = (private, heartbeat, light)
         if key not in self._chosen:
-            self._chosen[key] = _within_total(self._choose(private=private, heartbeat=heartbeat))
+            found = self._choose(private=private, heartbeat=heartbeat)
+            if heartbeat and light:
+                found = [file for file in found if file.name == "HEARTBEAT.md"]
+            self._chosen[key] = _within_total(found)
         return self._chosen[key]
+
+    def checklist(self) -> str | None:
+        """Return what to look after at a heartbeat, of a long one the beginning; None without a file."""
+        place = os.fspath(self.path / "HEARTBEAT.md")
+        return _text(place, MAX_FILE) if _stamp(place) else None
 
     def _missing(self) -> list[str]:
         there = {name for name, place in self._places if os.path.lexists(place)}

@@ -1,199 +1,231 @@
-"""One Telegram bot as a channel: its own long-poll loop, and sends with honest outcomes."""
+"""One Telegram bot as a channel: how it is reached, how it listens, how it sends."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import random
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
 
-from adapters.telegram.errors import OtherPoller, WebhookSet
-from adapters.telegram.text import clean, pieces
-from adapters.telegram.updates import ALLOWED, read_batch
-from gateway.channel import Accept, Cursor, Cursors
+from adapters.telegram.gate import PER_SECOND, Gate
+from adapters.telegram.listen import Listener, Webhook
+from adapters.telegram.menu import Menus, offer
+from adapters.telegram.presence import Manner, Presence
+from adapters.telegram.render import pieces
+from gateway.channel import Accept, Cursors, Move, Recall
 from gateway.clock import Clock
-from gateway.errors import ChannelStopped, ConfigError, DeliveryRetry, GatewayError, SendError, StoreError
-from gateway.types import Json, Outgoing, Receipt
+from gateway.errors import ChannelStopped, ConfigError, DeliveryError, DeliveryRetry
+from gateway.feed import Feed
+from gateway.types import Attachment, Json, Outgoing, Receipt
 
 if TYPE_CHECKING:
-    from adapters.telegram.client import Api
+    from aiohttp import web
 
-log = logging.getLogger(__name__)
+    from adapters.telegram.client import Api
+    from adapters.telegram.sending import OpenFile, Sending
 
 _STOPPED_PAUSE = 60.0
 """Seconds before a message is tried again while the token is refused: only a person can mend that."""
 
 
-@dataclass(slots=True)
-class _Stream:
-    """Where the loop stands: `offset` is the first update id that is not stored yet."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How a bot is reached, and what of it.
 
-    bot_id: int
-    cursor: str
-    offset: int | None
+    `proxy` is an HTTP proxy, `local_files` the folder of a local Bot API server on this machine, `largest`
+    the bytes of a file that is fetched, `poll_timeout` the seconds for which the platform may hold a poll
+    that has nothing to tell, `hears_all` whether some group is to be heard that does not name the bot.
+    `sends_per_second` limits how fast it sends; 0 is as fast as the platform takes it, and as it comes on
+    a server of one's own. `link_preview` is whether links show what is behind them.
+    """
 
-
-@dataclass(slots=True)
-class _Health:
-    """What `/status` tells; `last_poll` is the wall time of the last answer in UNIX seconds."""
-
-    state: str = "starting"
-    username: str | None = None
-    last_poll: float | None = None
-    last_error: str | None = None
+    proxy: str = field(default="", repr=False)
+    local_files: Path | None = None
+    webhook: Webhook | None = None
+    largest: int = 20_000_000
+    poll_timeout: int = 50
+    hears_all: bool = False
+    sends_per_second: float = 0.0
+    link_preview: bool = True
 
 
 class Telegram:
-    """A bot of @BotFather, in private chats.
+    """A bot of @BotFather.
 
     Raises: ConfigError if the token or `api_base` can't be right (spec TG-2, TG-6).
     """
 
-    def __init__(
+    sends_files: Literal[True] = True
+
+    def __init__(  # noqa: PLR0913 - all by name, and handed in by one place
         self,
         *,
         token: str,
         api_base: str,
         clock: Clock,
         cursors: Cursors,
-        poll_timeout: int = 50,
         name: str = "telegram",
+        link: Link | None = None,
+        move: Move | None = None,
+        recall: Recall | None = None,
+        feed: Feed | None = None,
+        manner: Manner | None = None,
+        menus: Menus | None = None,
+        open_file: OpenFile | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """`poll_timeout` is how many seconds the platform may hold a poll that has nothing to tell."""
+        """`feed` tells what to show of turns that run, `menus` which commands to offer.
+
+        `open_file` returns the content of a file that a message brings, by its path in the workspace.
+        """
         _check(token, api_base)
         self._token = token
         self._api_base = api_base
-        self._clock = clock
-        self._cursors = cursors
-        self._poll_timeout = poll_timeout
         self._name = name
-        self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
+        self._link = link or Link()
         self._api: Api | None = None
         self._connecting = asyncio.Lock()
-        self._health = _Health()
+        self._clock = clock
+        self._open_file = open_file or _no_files
+        self._sending: Sending | None = None
+        self._gate = _gate_for(api_base, self._link.sends_per_second)
+        self._menus = menus or {}
+        self._feed = feed or Feed()
+        self._presence = Presence(
+            channel=name, call=self._call, clock=clock, manner=manner or Manner(), gate=self._gate
+        )
+        self._feed.join(self._presence)
+        self._listener = Listener(
+            name=name,
+            clock=clock,
+            cursors=cursors,
+            poll_timeout=self._link.poll_timeout,
+            webhook=self._link.webhook,
+            hears_all=self._link.hears_all,
+            move=move,
+            recall=recall,
+            jitter=jitter or random.Random(),  # noqa: S311 - spreads retries, guards nothing
+        )
 
     @property
     def name(self) -> str:
         """Return the first part of this channel's addresses."""
         return self._name
 
+    @property
+    def alone(self) -> str:
+        """Return the name of what only one process may do: poll for this bot. Posts may reach any."""
+        return "" if self._link.webhook else f"telegram:{self._token.partition(':')[0]}"
+
+    async def open(self) -> None:
+        """Load the client library, which takes seconds."""
+        await self._connect()
+
     async def listen(self, accept: Accept) -> None:
-        """Poll until cancelled; an update is confirmed only by the poll after its commit.
+        """Take updates in until cancelled; each is confirmed only after its commit.
 
         Waits out the network, the database and other pollers. Raises: ChannelStopped (token refused).
         """
         api = await self._connect()
+        offering = asyncio.create_task(offer(self._menus, self._call))
         try:
-            await self._keep_polling(api, accept)
-        except ChannelStopped as error:
-            self._failed("stopped", error)
-            raise
+            await self._listener.run(api, accept)
         finally:
-            await api.hang_up()
+            offering.cancel()
 
-    async def send(self, message: Outgoing) -> Receipt:
-        """Deliver one piece as plain text (Bot API sendMessage).
+    def doors(self) -> list[web.RouteDef]:
+        """Return what a server of ours must serve for this bot: the path of its webhook, if it has one."""
+        webhook, take = self._link.webhook, self._listener.take
+        if webhook is None:
+            return []
+        from adapters.telegram.webhook import Door  # noqa: PLC0415 - only for those who use it
 
-        Raises: DeliveryRetry, also while the token is refused; DeliveryUnsure; DeliveryError.
+        return [Door(webhook=webhook, health=self._listener.health, take=take).route()]
+
+    async def fetch(self, attachment: Attachment, most: int) -> bytes:
+        """Return the content of a file that somebody sent (Bot API getFile).
+
+        Raises: DeliveryError with a text for people, DeliveryRetry.
         """
         api = await self._connect()
         try:
-            return Receipt(await api.send(message.address.chat, clean(message.text)))
+            return await api.download(attachment.ref, min(most, self._link.largest))
+        except ChannelStopped as error:
+            raise DeliveryError("the bot's token is refused") from error
+
+    async def send(self, message: Outgoing) -> Receipt:
+        """Deliver one piece with its formatting, files and buttons.
+
+        Raises: DeliveryRetry, also while the token is refused; DeliveryUnsure; DeliveryError; DeadRoute.
+        """
+        api = await self._connect()
+
+        async def edit(message_id: int) -> None:
+            from adapters.telegram.methods import edit_of  # noqa: PLC0415 - loads aiogram, as the client has
+
+            await api.call(edit_of(message, message_id, link_preview=self._link.link_preview))
+
+        try:
+            if (receipt := await self._presence.finish(message, edit)) is not None:
+                return receipt
+            return await self._sending_by(api).send(message)
         except ChannelStopped as error:
             raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error
 
     def pieces(self, text: str) -> Sequence[str]:
-        """Cut a reply into what one message can hold."""
+        """Cut a reply into pieces of Markdown that one message can hold each."""
         return pieces(text)
 
     def status(self) -> dict[str, str | int | float | None]:
-        """Return `state`, `username`, `last_poll` (UNIX seconds of the last answer) and `last_error`."""
-        return asdict(self._health)
+        """Return the fields of `Health`."""
+        return asdict(self._listener.health)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, after what is shown of running turns was cleared away."""
+        self._feed.leave(self._presence)
+        await self._presence.close()
         if self._api:
             await self._api.close()
+
+    def _sending_by(self, api: Api) -> Sending:
+        if self._sending is None:
+            from adapters.telegram.sending import Sending  # noqa: PLC0415 - loads aiogram, as the client has
+
+            self._sending = Sending(
+                api=api,
+                gate=self._gate,
+                clock=self._clock,
+                open_file=self._open_file,
+                link_preview=self._link.link_preview,
+            )
+        return self._sending
+
+    async def _call(self, method: str, params: Mapping[str, Json], *, limit: int) -> Json:
+        api = await self._connect()
+        from adapters.telegram.methods import method as build  # noqa: PLC0415 - loads aiogram, as the client has
+
+        return await api.call(build(method, params), limit=limit)
 
     async def _connect(self) -> Api:
         """Return the client; the first call loads it, in a thread, while the rest of the gateway starts."""
         async with self._connecting:
             if self._api is None:
-                self._api = await asyncio.to_thread(_load, self._token, self._api_base)
+                self._api = await asyncio.to_thread(_load, self._token, self._api_base, self._link)
             return self._api
 
-    async def _keep_polling(self, api: Api, accept: Accept) -> None:
-        stream: _Stream | None = None
-        failures = 0
-        while True:
-            try:
-                stream = stream or await self._greet(api)
-                await self._poll(api, stream, accept)
-                failures = 0
-            except ChannelStopped:
-                raise
-            except (SendError, StoreError) as error:
-                failures += 1
-                await self._recover(api, error, failures)
 
-    async def _greet(self, api: Api) -> _Stream:
-        """Learn who the bot is, and where its stream was left (telegram-poll-07: each bot has its own)."""
-        me = await api.me()
-        cursor = f"{self._name}:{me.id}"
-        stored = await self._cursors(cursor)
-        self._health.state, self._health.username = "polling", me.username
-        log.info("telegram.listening", extra={"bot": me.username})
-        return _Stream(me.id, cursor, int(stored) if stored else None)
+def _gate_for(api_base: str, per_second: float) -> Gate:
+    official = (urlsplit(api_base).hostname or "").endswith("api.telegram.org")
+    return Gate(per_second or (PER_SECOND if official else None))
 
-    async def _poll(self, api: Api, stream: _Stream, accept: Accept) -> None:
-        """Ask once and hand over what came."""
-        updates = await api.updates(stream.offset, wait=self._poll_timeout, allowed=ALLOWED)
-        self._health.last_poll = self._clock.wall()
-        if updates:
-            await self._hand_over(updates, stream, accept)
-        if self._health.last_error:
-            log.info("telegram.polling_again")
-        self._health.state, self._health.last_error = "polling", None
 
-    async def _hand_over(self, updates: Sequence[Json], stream: _Stream, accept: Accept) -> None:
-        """Have it committed, and only then move the offset."""
-        batch = read_batch(updates, channel=self._name, bot_id=stream.bot_id)
-        offset = batch.last + 1
-        if stream.offset is not None and batch.last < stream.offset:
-            # Ids may begin anew, and lower, after a week without updates (Bot API Update).
-            counts = {"updates": len(updates), "skipped": 0, "stored": stream.offset, "offset": offset}
-            log.warning("telegram.offset_reset", extra=counts)
-        await accept(batch.stimuli, cursor=Cursor(stream.cursor, str(offset)), poison=batch.poison)
-        stream.offset = offset
-
-    async def _recover(self, api: Api, error: GatewayError, failures: int) -> None:
-        """Do what helps after a failed poll, and wait 1 to 30 s, or 5 to 30 s for another poller."""
-        shortest, asked = 1.0, 0.0
-        match error:
-            case OtherPoller():
-                # A kept connection prolongs the conflict at the platform (spec TG-4).
-                await api.hang_up()
-                shortest = 5.0
-            case WebhookSet():
-                with suppress(SendError):  # the next poll tells whether it worked
-                    await api.drop_webhook()
-            case DeliveryRetry(after=after):
-                asked = after
-            case _:
-                pass
-        wait = max(asked, _back_off(failures, shortest, self._jitter))
-        self._failed("another process polls" if isinstance(error, OtherPoller) else "retrying", error)
-        log.warning("telegram.poll_failed", extra={"problem": str(error), "wait": round(wait, 1)})
-        await self._clock.sleep(wait)
-
-    def _failed(self, state: str, error: GatewayError) -> None:
-        self._health.state, self._health.last_error = state, str(error)
+def _no_files(path: str) -> bytes:
+    raise DeliveryError(f"{path}: this channel was given no files")
 
 
 def _check(token: str, api_base: str) -> None:
@@ -209,13 +241,7 @@ def _check(token: str, api_base: str) -> None:
         )
 
 
-def _back_off(failures: int, shortest: float, jitter: random.Random) -> float:
-    """Return seconds to wait after the n-th failure in a row: twice as many each time, up to 30."""
-    longest = min(30.0, shortest * 2 ** min(failures, 10))
-    return jitter.uniform(longest / 2, longest)
-
-
-def _load(token: str, api_base: str) -> Api:
+def _load(token: str, api_base: str, link: Link) -> Api:
     """Import aiogram, which takes 2 s of CPU for a thousand classes, and build the client on it.
 
     Without garbage collection in the meantime, which finds nothing and takes a seventh of that.
@@ -227,4 +253,4 @@ def _load(token: str, api_base: str) -> Api:
     finally:
         if collecting:
             gc.enable()
-    return Api(token, api_base)
+    return Api(token, api_base, proxy=link.proxy, files=link.local_files)

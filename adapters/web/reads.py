@@ -44,3 +44,31 @@ class Reads(Protocol):
     async def stop(self, address: Address) -> int:
         """Stop the turn of a conversation and clear what waits; return how many were stopped."""
         ...
+
+
+class Control(Protocol):
+    """Who may talk, and why the bot did not answer; plain JSON. May raise StoreError."""
+
+    async def pairing(self) -> JsonObject:
+        """Return `{"requests": […], "members": […]}`."""
+        ...
+
+    async def approve(self, code: str, *, notify: bool) -> JsonObject:
+        """Let in whoever got this code; return `{"person": …}`, null if nobody did."""
+        ...
+
+    async def revoke(self, channel: str, sender: str) -> JsonObject:
+        """Undo an approval or close a request; return `{"found": bool}`."""
+        ...
+
+    async def why(self, chat: str, message: str) -> JsonObject:
+        """Return `{"message": …}`: what became of a message, the newest one for ""; null if it is unknown."""
+        ...
+
+    async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
+        """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it."""
+        ...
+
+    async def cron(self, action: str, name: str) -> JsonObject:
+        """Act on schedules; return `{"text": …}`, or `{"problem": …}` when it can't be done."""
+        ...

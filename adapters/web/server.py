@@ -6,32 +6,27 @@ import asyncio
 import errno
 import os
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from aiohttp import web
 
 from adapters.web import guard, wire
+from adapters.web.access import AccessRoutes
+from adapters.web.answer import as_json, ask, read_body, refused
 from adapters.web.guard import Limiter, Refusal
 from adapters.web.page import Handler, assets, harden
-from adapters.web.reads import Reads
+from adapters.web.reads import Control, Reads
 from adapters.web.watch import Ended, Watch
 from adapters.web.wire import Accepted
 from gateway.channel import Accept
 from gateway.clock import Clock
 from gateway.errors import ConfigError, StoreError
 from gateway.feed import Feed, TurnEnded
-from gateway.types import Address, Json, JsonObject, Outgoing, Receipt, Sender, Stimulus
+from gateway.types import Address, JsonObject, Outgoing, Receipt, Sender, Stimulus
 
 LARGEST_BODY = 2**20
-BODY_SECONDS = 30.0
-"""How long a client may take to send its body."""
-
-READ_SECONDS = 30.0
-"""How long the store may take to answer a question of the page."""
-
 CLOSE_SECONDS = 2.0
 """How long a request may go on after `close`."""
 
@@ -45,15 +40,14 @@ REASONS = {
 
 STREAM = {"Content-Type": "text/event-stream", "Connection": "keep-alive", "X-Accel-Buffering": "no"}
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True, kw_only=True)
 class Web:
     """The channel `web`: each session is a conversation.
 
-    `routes` are served beside ours and guard themselves. `ping` is the silence in seconds after which
-    a stream gets a comment, `patience` how long `wait` waits for a reply.
+    `routes` are served beside ours and guard themselves. `control` answers who may talk, and why not.
+    `ping` is the silence in seconds after which a stream gets a comment, `patience` how long `wait` waits
+    for a reply.
 
     Raises: ConfigError when a host beyond loopback has no token (http-018).
     """
@@ -64,6 +58,7 @@ class Web:
     feed: Feed
     clock: Clock
     reads: Reads
+    control: Control | None = None
     routes: Sequence[web.AbstractRouteDef] = ()
     ping: float = 15.0
     patience: float = 300.0
@@ -158,6 +153,7 @@ class Web:
             get("/api/sessions/{session}/messages", self._messages),
             web.post("/api/chat", self._chat),
             web.post("/api/stop", self._stop),
+            *(AccessRoutes(self.control).routes() if self.control else ()),
         ]
 
     def _unusable(self, error: OSError) -> ConfigError:
@@ -179,14 +175,14 @@ class Web:
             self._check(request)
             return await handler(request)
         except Refusal as refusal:
-            return _refused(refusal)
+            return refused(refusal)
         except StoreError:
             message = "the database can't take or give anything now: send it again"
-            return _refused(Refusal(503, "unavailable", message, {"Retry-After": "5"}))
+            return refused(Refusal(503, "unavailable", message, {"Retry-After": "5"}))
         except web.HTTPException as error:
             kind, message = REASONS.get(error.status, ("http_error", error.reason))
             kept = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-            return _refused(Refusal(error.status, kind, message, kept))
+            return refused(Refusal(error.status, kind, message, kept))
 
     def _check(self, request: web.Request) -> None:
         """Raise Refusal unless the request may reach its handler; forwarding headers count for nothing."""
@@ -204,34 +200,34 @@ class Web:
             raise Refusal(415, "unsupported_media_type", "send `Content-Type: application/json`")
 
     async def _live(self, _: web.Request) -> web.Response:
-        return _json({"ok": True, "status": "live"})
+        return as_json({"ok": True, "status": "live"})
 
     async def _ready(self, _: web.Request) -> web.Response:
         status = "starting"
         if self._accept is not None:
-            status = str((await _read(self.reads.health())).get("status", "degraded"))
+            status = str((await ask(self.reads.health())).get("status", "degraded"))
         ok = status == "ready"
-        return _json({"ok": ok, "status": status}, status=200 if ok else 503)
+        return as_json({"ok": ok, "status": status}, status=200 if ok else 503)
 
     async def _health(self, _: web.Request) -> web.Response:
-        return _json(await _read(self.reads.health()))
+        return as_json(await ask(self.reads.health()))
 
     async def _sessions(self, request: web.Request) -> web.Response:
-        rows = await _read(self.reads.sessions(wire.read_limit(request.query)))
-        return _json({"sessions": rows})
+        rows = await ask(self.reads.sessions(wire.read_limit(request.query)))
+        return as_json({"sessions": rows})
 
     async def _messages(self, request: web.Request) -> web.Response:
         session = wire.read_session(request.match_info)
         limit, before = wire.read_limit(request.query), wire.read_number(request.query, "before")
-        return _json({"messages": await _read(self.reads.messages(session, limit, before))})
+        return as_json({"messages": await ask(self.reads.messages(session, limit, before))})
 
     async def _stop(self, request: web.Request) -> web.Response:
-        session = wire.read_session(wire.read_object(await _body(request)))
-        return _json({"stopped": await _read(self.reads.stop(Address(self.name, session)))})
+        session = wire.read_session(wire.read_object(await read_body(request)))
+        return as_json({"stopped": await ask(self.reads.stop(Address(self.name, session)))})
 
     async def _chat(self, request: web.Request) -> web.Response:
         """Store the message, then say so; the reply follows on the stream, or here with `wait`."""
-        chat = wire.read_chat(await _body(request))
+        chat = wire.read_chat(await read_body(request))
         task = f"task_{chat.id or uuid.uuid4().hex}"
         key = wire.stimulus_key(chat.session, task)
         stimulus = Stimulus(
@@ -244,13 +240,13 @@ class Web:
         answer: JsonObject = {"success": True, "taskId": task, "session": chat.session}
         if not chat.wait:
             await self._take(stimulus, task)
-            return _json(answer)
+            return as_json(answer)
         async with self._watch(chat.session, request) as watch:
             await self._take(stimulus, task)
             # A message that was sent before may have its reply already; nobody will announce it again.
-            known = await _read(self.reads.reply_to(key)) if chat.id else None
+            known = await ask(self.reads.reply_to(key)) if chat.id else None
             reply = await self._reply(key, watch, request) if known is None else {"reply": known}
-            return _json(answer | reply)
+            return as_json(answer | reply)
 
     async def _take(self, stimulus: Stimulus, task: str) -> None:
         if self._accept is None:
@@ -277,7 +273,7 @@ class Web:
         session = wire.read_session(request.query)
         after = _last_event(request)
         async with self._watch(session, request) as watch:
-            cursor = await _read(self.reads.last_reply(session)) if after is None else after
+            cursor = await ask(self.reads.last_reply(session)) if after is None else after
             response = web.StreamResponse(headers=STREAM)
             with suppress(ConnectionResetError, Ended, StoreError):  # the client comes back with its cursor
                 await response.prepare(request)
@@ -298,7 +294,7 @@ class Web:
 
     async def _replay(self, response: web.StreamResponse, session: str, cursor: int) -> int:
         """Write the stored replies above the cursor; return the new cursor."""
-        for row in await _read(self.reads.replies_after(session, cursor)):
+        for row in await ask(self.reads.replies_after(session, cursor)):
             cursor = int(row["id"])
             event = {"type": "message", "id": cursor, "text": row["text"], "taskId": row.get("task") or ""}
             await response.write(wire.frame(event, cursor))
@@ -324,39 +320,11 @@ class Web:
         return list(self._watches.get(session, ()))
 
 
-async def _body(request: web.Request) -> bytes:
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await request.read()
-    except TimeoutError:
-        raise Refusal(408, "timeout", "the body took too long: send it again") from None
-
-
-async def _read(question: Awaitable[T]) -> T:
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            return await question
-    except TimeoutError:
-        raise StoreError(f"the store took longer than {READ_SECONDS:g} s to answer") from None
-
-
 def _last_event(request: web.Request) -> int | None:
     """Return the last reply that the client has, as a browser or a simple client says it."""
     header = request.headers.get("Last-Event-ID")
     values = {"after": header} if header else request.query
     return wire.read_number(values, "after")
-
-
-def _json(value: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = wire.to_json(value).encode("utf-8", "replace")
-    response = web.Response(body=body, status=status, content_type="application/json", charset="utf-8")
-    response.headers.update({"Cache-Control": "no-store", **(headers or {})})
-    return response
-
-
-def _refused(refusal: Refusal) -> web.Response:
-    error = {"type": refusal.kind, "message": refusal.message}
-    return _json({"error": error}, refusal.status, refusal.headers)
 
 
 def _nothing() -> None:

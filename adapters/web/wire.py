@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a session or a client's message id may look like."""
 
 LONGEST_ARGUMENT = 200
-"""Characters of a tool's argument that a watcher sees."""
+"""Characters of a tool's argument that a watcher sees, and of one of ours."""
 
 MOST = 200
 """Rows that one request may ask for."""
@@ -64,14 +64,13 @@ def read_chat(body: bytes) -> ChatRequest:
     Raises: Refusal 400.
     """
     value = read_object(body)
-    message, wait = value.get("message"), value.get("wait", False)
+    message = value.get("message")
     if not isinstance(message, str):
         raise _bad("`message` must be a string")
     text = storable(message)
     if not text.strip():
         raise _bad("`message` is empty")
-    if not isinstance(wait, bool):
-        raise _bad("`wait` must be true or false")
+    wait = read_flag(value, "wait")
     given = value.get("id")
     return ChatRequest(text, read_session(value), "" if given is None else _name(given, "id"), wait)
 
@@ -83,6 +82,28 @@ def read_session(values: Mapping[str, Json]) -> str:
     """
     given = values.get("session")
     return "main" if given is None else _name(given, "session")
+
+
+def read_text(values: Mapping[str, Json], name: str) -> str:
+    """Return a short text that must be there.
+
+    Raises: Refusal 400.
+    """
+    given = values.get(name)
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ARGUMENT:
+        raise _bad(f"`{name}` must be a text of at most {LONGEST_ARGUMENT} characters")
+    return storable(given)
+
+
+def read_flag(values: Mapping[str, Json], name: str) -> bool:
+    """Return a truth value, false if it is left out.
+
+    Raises: Refusal 400.
+    """
+    given = values.get(name, False)
+    if not isinstance(given, bool):
+        raise _bad(f"`{name}` must be true or false")
+    return given
 
 
 def read_number(values: Mapping[str, str], name: str, *, default: int | None = None) -> int | None:

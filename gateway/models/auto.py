@@ -90,6 +90,28 @@ async def open_model(
     return _open([plan, *fallbacks(settings, env, plan)], settings, clock, jitter)
 
 
+async def open_other(
+    name: str,
+    section: str,
+    settings: ModelSettings,
+    env: Mapping[str, str],
+    clock: Clock,
+    *,
+    probe_ports: Sequence[int] = probe.PORTS,
+) -> Model:
+    """Open the model `name` beside the one that `open_model` chooses: `model`, or `provider/model`.
+
+    Raises: ConfigError, which begins with `section`.
+    """
+    plan = configured(settings, env) if settings.dialect != "demo" else None
+    first = plan or await _local(settings, env, probe_ports)
+    if first is None:
+        raise ConfigError(f"{section}: there is no language model here. Set up [model] first, or remove it.")
+    other = _fallback(name, env, first, section)
+    other = await _known(other) if other.dialect == _OLLAMA else other
+    return _open([other], settings, clock, random.random).model
+
+
 def configured(settings: ModelSettings, env: Mapping[str, str]) -> Plan | None:
     """Return the model that the configuration or a key in the environment names, None if none does.
 
@@ -116,10 +138,10 @@ def fallbacks(settings: ModelSettings, env: Mapping[str, str], first: Plan) -> l
     `openrouter/vendor/model`.
     Raises: ConfigError, if a key is missing.
     """
-    return [_fallback(text, env, first) for text in settings.fallbacks]
+    return [_fallback(text, env, first, "[model] fallbacks") for text in settings.fallbacks]
 
 
-def _fallback(text: str, env: Mapping[str, str], first: Plan) -> Plan:
+def _fallback(text: str, env: Mapping[str, str], first: Plan, section: str) -> Plan:
     name, _, model = text.partition("/")
     provider = providers.named(name)
     if model and name == first.provider:
@@ -130,7 +152,7 @@ def _fallback(text: str, env: Mapping[str, str], first: Plan) -> Plan:
     if not model or provider is None:
         return replace(first, model=text)
     if not provider.key(env):
-        raise ConfigError(f"[model] fallbacks: {text} needs a key. Set {provider.env}, or take it out.")
+        raise ConfigError(f"{section}: {text} needs a key. Set {provider.env}, or take it out.")
     return _of(provider, env, model)
 
 

@@ -66,7 +66,7 @@ def _said(one: UserEntry | Stimulus) -> JsonObject:
     """Return what a message is in the inbox and in the transcript alike; what is usual is left out."""
     body: JsonObject = {
         "text": one.text,
-        "sender": [one.sender.id, one.sender.name],
+        "sender": [one.sender.id, one.sender.name] + ([one.sender.level] if one.sender.level else []),
         "at": one.at,
         "chat": one.chat,
     }

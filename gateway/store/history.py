@@ -8,8 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.sentinels import visible
 from gateway.store.tables import conversation, entry, inbound, outbound
-from gateway.types import Address, JsonObject
+from gateway.types import Address, JsonObject, Kind
 
 _PEOPLE = sa.or_(
     entry.c.role == "user", sa.and_(entry.c.role == "assistant", entry.c.body.not_like('%"calls":%'))
@@ -31,24 +32,41 @@ def sessions(tx: Connection, channel: str, limit: int) -> list[JsonObject]:
 
 
 def messages(tx: Connection, address: Address, limit: int, before: int | None) -> list[JsonObject]:
-    """Return `{"seq", "role", "text", "at"}` of what was said in the running session, oldest first."""
+    """Return `{"seq", "role", "text", "at"}` of what was said in the running session, oldest first.
+
+    What nobody was shown is left out: silent replies, and what woke the bot by itself (spec NR-15).
+    """
     chosen = sa.select(conversation.c.id, conversation.c.session).where(conversation.c.address == address.key)
     here = tx.execute(chosen).one_or_none()
     if here is None:
         return []
     wanted = [entry.c.conversation_id == here.id, entry.c.session == here.session, _PEOPLE]
-    if before is not None:
-        wanted.append(entry.c.seq < before)
-    rows = tx.execute(
-        sa.select(entry.c.seq, entry.c.role, entry.c.body, entry.c.at)
-        .where(*wanted)
-        .order_by(entry.c.seq.desc())
-        .limit(limit)
-    ).all()
-    return [
-        {"seq": row.seq, "role": row.role, "text": json.loads(row.body)["text"], "at": row.at}
-        for row in reversed(rows)
-    ]
+    found: list[JsonObject] = []
+    while len(found) < limit:
+        older = [] if before is None else [entry.c.seq < before]
+        rows = tx.execute(
+            sa.select(entry.c.seq, entry.c.role, entry.c.body, entry.c.at)
+            .where(*wanted, *older)
+            .order_by(entry.c.seq.desc())
+            .limit(limit)
+        ).all()
+        said = ((row, _said(row.role, json.loads(row.body))) for row in rows)
+        found += [{"seq": row.seq, **one, "at": row.at} for row, one in said if one is not None]
+        if len(rows) < limit:
+            break
+        before = rows[-1].seq
+    return found[:limit][::-1]
+
+
+def _said(role: str, body: JsonObject) -> JsonObject | None:
+    """Return who said what, as people saw it, None if nobody did."""
+    text = body["text"]
+    by_itself = role == "user" and body.get("kind", Kind.MESSAGE) != Kind.MESSAGE
+    if by_itself and not body.get("aimed", True):
+        role = "assistant"  # an alert that was delivered here
+    elif by_itself or (role == "assistant" and not (text := visible(text, Kind.MESSAGE))):
+        return None
+    return {"role": role, "text": text}
 
 
 def replies_after(tx: Connection, address: Address, after: int) -> list[JsonObject]:
@@ -114,6 +132,24 @@ def _answered(tx: Connection, key: str) -> str:
         .limit(1)
     ).scalar_one_or_none()
     return str(found or "")
+
+
+def depths(tx: Connection) -> dict[str, JsonObject]:
+    """Return for each channel `{"waiting", "sending"}`: messages not yet taken in, and not yet delivered."""
+    found: dict[str, JsonObject] = {}
+    open_states = outbound.c.state.in_(("pending", "sending"))
+    waiting = (
+        sa.select(conversation.c.address, sa.func.count())
+        .join(inbound, inbound.c.conversation_id == conversation.c.id)
+        .where(inbound.c.seq.is_(None))
+        .group_by(conversation.c.address)
+    )
+    sending = sa.select(outbound.c.address, sa.func.count()).where(open_states).group_by(outbound.c.address)
+    for name, query in (("waiting", waiting), ("sending", sending)):
+        for address, count in tx.execute(query):
+            one = found.setdefault(Address.parse(address).channel, {"waiting": 0, "sending": 0})
+            one[name] += count
+    return found
 
 
 def depth(tx: Connection) -> JsonObject:

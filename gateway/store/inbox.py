@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.channel import Cursor, Poison
-from gateway.store import outbox
+from gateway.store import outbox, verdicts
 from gateway.store.codec import attachments_of, encode_stimulus, with_attachments
 from gateway.store.dialect import PerDialect
 from gateway.store.engine import Database
-from gateway.store.tables import conversation, fact, inbound, poison
-from gateway.types import Address, Attachment, Outgoing, Stimulus
+from gateway.store.tables import conversation, fact, inbound, member, poison
+from gateway.store.verdicts import Dropped
+from gateway.types import Address, Attachment, Level, Outgoing, Stimulus
 
 Command: TypeAlias = Callable[[Connection, int], str]
 """Acts inside the transaction that stores the command; gets the conversation's id, returns the answer."""
@@ -24,32 +25,52 @@ Command: TypeAlias = Callable[[Connection, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A stimulus that passed the gate. With `command` it is answered at once and never reaches a turn.
+    """A stimulus that passed the gates. With `command` it is answered at once and never reaches a turn.
 
-    One that does not wake the bot waits as context for one that does.
+    One that does not wake the bot waits as context for one that does. A command `needs` a level of its
+    sender; who has less is told so, and nothing else happens.
     """
 
     stimulus: Stimulus
     command: Command | None = None
     interrupts: bool = False
     wakes: bool = True
+    needs: Level = Level.GUEST
+
+
+Offer: TypeAlias = Callable[[Connection, float], "Arrival | Dropped"]
+"""Judges a stimulus inside the transaction that stores it, by what the tables hold then and the time."""
 
 
 @dataclass(slots=True)
 class Taken:
     """What one transaction stored: how many were new, which conversations a command interrupted.
 
-    `unprepared` counts the messages whose files are still to be fetched.
+    `unprepared` counts the messages whose files are still to be fetched, `answers` what is to be sent;
+    `dropped` are those that were not let in.
     """
 
     new: int = 0
     unprepared: int = 0
+    answers: int = 0
     interrupted: list[int] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
 
+
+REFUSED = {
+    Level.USER: "Only people whom my owner let in may do that here.",
+    Level.OWNER: "Only my owner may do that.",
+}
+"""What is said to whom a command does not obey."""
 
 PREPARE_LIMIT = 120.0
 """Seconds that a message waits for its files before it goes on without them."""
 
+_role = (
+    sa.select(member.c.role)
+    .where(member.c.channel == sa.bindparam("via"), member.c.sender == sa.bindparam("who"))
+    .scalar_subquery()
+)
 _CONVERSATION = PerDialect(
     lambda insert: (
         insert(conversation)
@@ -60,7 +81,7 @@ _CONVERSATION = PerDialect(
         )
         # An update, even of nothing, locks the row: `release` and `put` of one conversation take turns.
         .on_conflict_do_update(index_elements=["address"], set_={"chat": sa.bindparam("chat")})
-        .returning(conversation.c.id)
+        .returning(conversation.c.id, _role.label("role"))
     )
 )
 _INBOUND = PerDialect(
@@ -90,10 +111,8 @@ _HOLD = (
     .where(_waits, inbound.c.prepare.is_(None), inbound.c.hold_until < sa.bindparam("then"))
     .values(hold_until=sa.bindparam("then", type_=sa.Double))
 )
-_EDIT = (
-    sa.update(inbound)
-    .where(_waits, inbound.c.message_key == sa.bindparam("edited"))
-    .values(body=sa.bindparam("now_says", type_=sa.Text))
+_EDITABLE = sa.select(inbound.c.id, inbound.c.body).where(
+    _waits, inbound.c.message_key == sa.bindparam("edited")
 )
 _FACT = PerDialect(
     lambda insert: (
@@ -122,17 +141,33 @@ def get_fact(tx: Connection, name: str) -> str | None:
     return value
 
 
+def _edit(tx: Connection, which: int, stimulus: Stimulus) -> None:
+    """Change the words of a message that still waits; its files stay, because they may be there already.
+
+    What was taken in or answered already keeps its words (spec TG-25, attack access-015).
+    """
+    row = tx.execute(_EDITABLE, {"which": which, "edited": stimulus.message_key}).one_or_none()
+    if row is not None:
+        body = with_attachments(encode_stimulus(stimulus), attachments_of(row.body))
+        tx.execute(sa.update(inbound).where(inbound.c.id == row.id).values(body=body))
+
+
 def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
     """Store one arrival, unless its key is known, and note in `taken` what it was."""
     stimulus = arrival.stimulus
-    which: int = tx.execute(
-        _CONVERSATION(tx), {"address": stimulus.address.key, "chat": stimulus.chat, "now": now}
-    ).scalar_one()
+    which, role = tx.execute(
+        _CONVERSATION(tx),
+        {
+            "address": stimulus.address.key,
+            "chat": stimulus.chat,
+            "now": now,
+            "via": stimulus.address.channel,
+            "who": stimulus.sender.id,
+        },
+    ).one()
+    stimulus = _raised(stimulus, role)
     if stimulus.edits:
-        # What was taken in or answered already keeps its words (spec TG-25, attack access-015).
-        tx.execute(
-            _EDIT, {"which": which, "edited": stimulus.message_key, "now_says": encode_stimulus(stimulus)}
-        )
+        _edit(tx, which, stimulus)
         return
     fetches = any(one.ref and not one.path and not one.problem for one in stimulus.attachments)
     held = now + (PREPARE_LIMIT if fetches else stimulus.hold) if fetches or stimulus.hold else None
@@ -154,30 +189,51 @@ def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
     taken.unprepared += fetches
     if arrival.command is None:
         if stimulus.hold:
-            tx.execute(_HOLD, {"which": which, "then": now + stimulus.hold})
+            tx.execute(_HOLD, {"which": which, "then": held})
         if arrival.wakes:
             tx.execute(_READY, {"which": which, "then": held or now})
         return
-    answer = arrival.command(tx, which)
+    if not Level(stimulus.sender.level or Level.GUEST).covers(arrival.needs):
+        answer = REFUSED[arrival.needs]
+        taken.dropped.append(
+            Dropped(stimulus, "command", f"it needs the level {arrival.needs}", "access.owners")
+        )
+    else:
+        answer = arrival.command(tx, which)
+        if arrival.interrupts:
+            taken.interrupted.append(which)
     if answer:
+        taken.answers += 1
         outbox.put(tx, [Outgoing(key=f"command:{stimulus.key}", address=stimulus.address, text=answer)], now)
-    if arrival.interrupts:
-        taken.interrupted.append(which)
+
+
+def _raised(stimulus: Stimulus, role: str | None) -> Stimulus:
+    """Return the stimulus with what an approval made of its sender, if that is more."""
+    sender = stimulus.sender
+    if role is None or not sender.level or Level(sender.level).covers(Level(role)):
+        return stimulus
+    return replace(stimulus, sender=replace(sender, level=role))
 
 
 def put(
     tx: Connection,
-    arrivals: Sequence[Arrival],
-    refusals: Sequence[Outgoing],
+    arrivals: Sequence[Arrival | Dropped | Offer],
     cursor: Cursor | None,
     bad: Sequence[Poison],
     now: float,
 ) -> Taken:
     """Store what arrived and how far the platform was read, all or nothing."""
     taken = Taken()
-    for arrival in arrivals:
-        take_in(tx, arrival, now, taken)
-    outbox.put(tx, refusals, now)
+    for offer in arrivals:
+        judged = offer if isinstance(offer, Arrival | Dropped) else offer(tx, now)
+        if isinstance(judged, Arrival):
+            take_in(tx, judged, now, taken)
+        else:
+            taken.dropped.append(judged)
+    answers = [dropped.answer for dropped in taken.dropped if dropped.answer is not None]
+    taken.answers += len(answers)
+    outbox.put(tx, answers, now)
+    verdicts.put(tx, taken.dropped, now)
     for one in bad:
         tx.execute(
             _POISON(tx),
@@ -206,7 +262,18 @@ _UNPREPARED = (
 )
 
 
+_PARTS_LEFT = sa.select(sa.func.max(inbound.c.hold_until)).where(
+    _waits, inbound.c.prepare > 0, inbound.c.id != sa.bindparam("but")
+)
+_PARKED = (
+    sa.update(inbound)
+    .where(_waits, inbound.c.prepare.is_(None), inbound.c.hold_until > sa.bindparam("then"))
+    .values(hold_until=sa.bindparam("then", type_=sa.Double))
+)
+
+
 def _prepared(tx: Connection, which: int, attachments: Sequence[Attachment], now: float) -> None:
+    """Let a message go on; a part of something larger only when no other part still waits for its files."""
     row = tx.execute(
         sa.select(inbound.c.body, inbound.c.prepare, inbound.c.wakes, inbound.c.conversation_id).where(
             inbound.c.id == which, inbound.c.prepare.is_not(None)
@@ -214,17 +281,22 @@ def _prepared(tx: Connection, which: int, attachments: Sequence[Attachment], now
     ).one_or_none()
     if row is None:
         return
+    here, then = {"which": row.conversation_id, "but": which}, now + row.prepare
+    rest = tx.execute(_PARTS_LEFT, here).scalar_one() if row.prepare else None
     tx.execute(
         sa.update(inbound)
         .where(inbound.c.id == which)
-        .values(body=with_attachments(row.body, attachments), prepare=None, hold_until=now + row.prepare)
+        .values(body=with_attachments(row.body, attachments), prepare=None, hold_until=rest or then)
     )
-    if row.wakes:
+    if rest is not None:
+        return
+    parked = tx.execute(_PARKED, {"which": row.conversation_id, "then": then}).rowcount if row.prepare else 0
+    if row.wakes or parked:
         # It was to be looked at when the time for fetching is over; that is now.
         tx.execute(
             sa.update(conversation)
-            .where(conversation.c.id == row.conversation_id, conversation.c.ready_at > now + row.prepare)
-            .values(ready_at=now + row.prepare)
+            .where(conversation.c.id == row.conversation_id, conversation.c.ready_at > then)
+            .values(ready_at=then)
         )
 
 
@@ -236,17 +308,14 @@ class Inbox:
 
     async def put(
         self,
-        arrivals: Sequence[Arrival],
+        arrivals: Sequence[Arrival | Dropped | Offer],
         *,
-        refusals: Sequence[Outgoing] = (),
         cursor: Cursor | None = None,
         bad: Sequence[Poison] = (),
     ) -> Taken:
         """Commit all of it in one transaction. Raises: StoreError."""
         now = self.db.now()
-        return await self.db.write(
-            functools.partial(put, arrivals=arrivals, refusals=refusals, cursor=cursor, bad=bad, now=now)
-        )
+        return await self.db.write(functools.partial(put, arrivals=arrivals, cursor=cursor, bad=bad, now=now))
 
     async def unprepared(self, most: int) -> list[Unprepared]:
         """Return waiting messages whose files are to be fetched, the oldest first. Raises: StoreError."""

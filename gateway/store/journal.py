@@ -175,6 +175,12 @@ _ENTRIES = (
     .where(entry.c.conversation_id == sa.bindparam("which"), entry.c.session == sa.bindparam("current"))
     .order_by(entry.c.seq)
 )
+_ANSWERED = (
+    sa.select(entry.c.seq)
+    .join(conversation, conversation.c.id == entry.c.conversation_id)
+    .where(_c.address == sa.bindparam("where"), entry.c.role == "assistant")
+    .limit(1)
+)
 _ADD = sa.insert(entry)
 _columns = (inbound.c.id, inbound.c.key, inbound.c.kind, inbound.c.body, inbound.c.hold_until)
 _waits = sa.and_(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
@@ -453,6 +459,11 @@ def size(tx: Connection, conversation_id: int) -> tuple[int, int, int]:
         .where(inbound.c.conversation_id == conversation_id, inbound.c.seq.is_(None))
     ).scalar_one()
     return session, entries, waiting
+
+
+def has_answered(tx: Connection, address: Address) -> bool:
+    """Return whether the bot has ever answered at an address."""
+    return tx.execute(_ANSWERED, {"where": address.key}).scalar_one_or_none() is not None
 
 
 @dataclass(frozen=True, slots=True)

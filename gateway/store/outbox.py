@@ -25,11 +25,15 @@ MAX_ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message that this process has reserved."""
+    """A message that this process has reserved.
+
+    `unknowns` counts earlier deliveries of it that may have arrived.
+    """
 
     id: int
     message: Outgoing
     attempts: int
+    unknowns: int = 0
 
 
 _PUT = PerDialect(
@@ -75,6 +79,7 @@ def _take(*more: sa.ColumnElement[bool]) -> sa.UpdateBase:
             outbound.c.body,
             outbound.c.on_unknown,
             outbound.c.attempts,
+            outbound.c.unknowns,
         )
     )
 
@@ -127,6 +132,11 @@ _PARK = (
     .where(outbound.c.state == _PENDING, outbound.c.at < sa.bindparam("before"))
     .values(state="dead", problem="too old to send")
 )
+_GIVE_UP = (
+    sa.update(outbound)
+    .where(outbound.c.state == _PENDING, outbound.c.address == sa.bindparam("where"))
+    .values(state="dead", problem=sa.bindparam("why", type_=sa.Text))
+)
 
 
 def put(tx: Connection, messages: Sequence[Outgoing], now: float) -> None:
@@ -157,9 +167,8 @@ def take(
 
 
 def _delivery(row: sa.Row[Any]) -> Delivery:
-    return Delivery(
-        row.id, decode_outgoing(row.key, row.address, row.body, row.on_unknown), row.attempts or 0
-    )
+    message = decode_outgoing(row.key, row.address, row.body, row.on_unknown)
+    return Delivery(row.id, message, row.attempts or 0, row.unknowns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +207,31 @@ class Outbox:
     async def sent(self, delivery: Delivery, receipt: Receipt) -> list[Delivery]:
         """Note the receipt; return the next message of this address, reserved. Raises: StoreError."""
         # A power loss may undo the note; then the message counts as unknown, as after any lost answer.
-        return await self._settle(delivery, state="sent", receipt=receipt.message_id, durable=False)
+        return await self._settle(delivery, _change("sent", receipt=receipt.message_id), durable=False)
 
     async def retry(self, delivery: Delivery, after: float, problem: str) -> None:
         """Try again in `after` seconds. Raises: StoreError."""
         due = self.db.now() + after
-        await self._settle(delivery, state="pending", due=due, problem=problem, failed=1)
+        await self._settle(delivery, _change("pending", due=due, problem=problem, failed=1))
 
     async def dead(self, delivery: Delivery, problem: str) -> list[Delivery]:
         """Give the message up. Raises: StoreError."""
-        return await self._settle(delivery, state="dead", problem=problem)
+        return await self._settle(delivery, _change("dead", problem=problem))
+
+    async def dead_route(self, delivery: Delivery, problem: str) -> int:
+        """Give up the message and all that waits for its address; return how many (spec TG-28).
+
+        That a route is dead is not noted anywhere else: it is when the newest message there is, and
+        nobody has written from there since. Raises: StoreError.
+        """
+
+        def work(tx: Connection) -> int:
+            settled = {"which": delivery.id, "me": self.owner, **_change("dead", problem=problem)}
+            tx.execute(_SETTLE, settled)
+            waiting = {"where": delivery.message.address.key, "why": problem}
+            return 1 + tx.execute(_GIVE_UP, waiting).rowcount
+
+        return await self.db.write(work)
 
     async def unsure(self, delivery: Delivery, problem: str) -> None:
         """Nobody knows whether it arrived: once more, or never (reliability 3.1). Raises: StoreError."""
@@ -225,30 +249,25 @@ class Outbox:
         return await self.db.write(work)
 
     async def _settle(
-        self,
-        delivery: Delivery,
-        *,
-        state: str,
-        due: float | None = None,
-        receipt: str | None = None,
-        problem: str | None = None,
-        failed: int = 0,
-        durable: bool = True,
+        self, delivery: Delivery, change: dict[str, Any], *, durable: bool = True
     ) -> list[Delivery]:
-        values = {
-            "which": delivery.id,
-            "me": self.owner,
-            "becomes": state,
-            "due": due,
-            "got": receipt,
-            "why": problem,
-            "failed": failed,
-        }
+        values = {"which": delivery.id, "me": self.owner, **change}
         now = self.db.now()
         return await self.db.write(
             functools.partial(_settle, values=values, outbox=self, address=delivery.message.address, now=now),
             durable=durable,
         )
+
+
+def _change(
+    state: str,
+    *,
+    due: float | None = None,
+    receipt: str | None = None,
+    problem: str | None = None,
+    failed: int = 0,
+) -> dict[str, Any]:
+    return {"becomes": state, "due": due, "got": receipt, "why": problem, "failed": failed}
 
 
 def _settle(

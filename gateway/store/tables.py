@@ -115,15 +115,82 @@ _sending = outbound.c.state == "sending"
 sa.Index("outbound_sending", outbound.c.lease_until, sqlite_where=_sending, postgresql_where=_sending)
 sa.Index("outbound_address", outbound.c.address, outbound.c.id)
 
-# What wakes a conversation by the clock; `trigger` is JSON.
+# What the bot was asked to do by the clock. `address`: the chat that asked, which it belongs to; `level`: what
+# the person who asked was allowed to do, and so what its runs are.
+# `trigger` is JSON; `session`: isolated | current; `delivery`: announce | none.
+# `state`: active | paused | off, `problem` says why it is off; `next_at` is not null while it will fire.
+# `retry`: the slot that is tried again at `next_at`, for the `attempt`-th time; `failures` are in a row.
 schedule = sa.Table(
     "schedule",
     meta,
-    sa.Column("id", _id, primary_key=True),
-    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), nullable=False),
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("chat", sa.Text, nullable=False),
+    sa.Column("sender", sa.Text, nullable=False),
+    sa.Column("level", sa.Text, nullable=False, server_default=""),
     sa.Column("trigger", sa.Text, nullable=False),
-    sa.Column("text", sa.Text, nullable=False),
-    sa.Column("enabled", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("zone", sa.Text, nullable=False),
+    sa.Column("prompt", sa.Text, nullable=False),
+    sa.Column("session", sa.Text, nullable=False, server_default="isolated"),
+    sa.Column("delivery", sa.Text, nullable=False, server_default="announce"),
+    sa.Column("state", sa.Text, nullable=False, server_default="active"),
+    sa.Column("problem", sa.Text, nullable=False, server_default=""),
+    sa.Column("next_at", sa.Double),
+    sa.Column("retry", sa.Text),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("alerted_at", sa.Double),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("address", "name"),
+)
+sa.Index(
+    "schedule_due",
+    schedule.c.next_at,
+    sqlite_where=schedule.c.next_at.is_not(None),
+    postgresql_where=schedule.c.next_at.is_not(None),
+)
+
+# Each firing of a schedule, also of one that is gone. `key` is the inbound row's: a slot fires once.
+# `status`: running | ok | failed | stopped | skipped | missed; `replies`: what its messages' keys begin with.
+schedule_run = sa.Table(
+    "schedule_run",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("schedule_id", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    sa.Column("slot", sa.Text, nullable=False),
+    sa.Column("due_at", sa.Double, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("replies", sa.Text, nullable=False, server_default=""),
+    sa.Column("problem", sa.Text, nullable=False, server_default=""),
+)
+sa.Index("schedule_run_schedule", schedule_run.c.schedule_id, schedule_run.c.id)
+_running = schedule_run.c.status == "running"
+sa.Index("schedule_run_running", schedule_run.c.id, sqlite_where=_running, postgresql_where=_running)
+
+# Each heartbeat that was due, and what became of it. `slot` is its planned local time: whoever inserts it
+# fires it. `status`: running -> ok | alert | repeat | failed; or skipped, with the reason. `at` and `ended` are
+# wall time, `day` the local day whose budget pays. `checklist` and `signature` (of an alert) are digests.
+# `replies`: what the keys of its messages begin with.
+beat = sa.Table(
+    "beat",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("slot", sa.Text, nullable=False, unique=True),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("day", sa.Text, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False, server_default=""),
+    sa.Column("ended", sa.Double),
+    sa.Column("tokens", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("target", sa.Text, nullable=False, server_default=""),
+    sa.Column("checklist", sa.Text, nullable=False, server_default=""),
+    sa.Column("signature", sa.Text, nullable=False, server_default=""),
+    sa.Column("replies", sa.Text, nullable=False, server_default=""),
 )
 
 # Who does what only one process may do, such as polling for one bot.
@@ -154,13 +221,14 @@ member = sa.Table(
     sa.Column("at", sa.Double, nullable=False),
 )
 
-# People who asked to be let in; only a hash of the code is kept.
+# People who asked to be let in, at which `address`; only a hash of the code is kept.
 pairing = sa.Table(
     "pairing",
     meta,
     sa.Column("channel", sa.Text, primary_key=True),
     sa.Column("sender", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False, server_default=""),
+    sa.Column("address", sa.Text, nullable=False),
     sa.Column("code_hash", sa.Text, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
     sa.Column("tries", sa.Integer, nullable=False, server_default="0"),

@@ -12,13 +12,19 @@ from gateway.types import Address, Chat, Json, Replay, Sender
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Where and for whom a tool runs. `workspace` is an absolute path without links."""
+    """Where and for whom a tool runs. `workspace` is an absolute path without links.
+
+    `attended` is false when a schedule or a heartbeat started the turn: nobody is there to be asked.
+    `looks_only`: nobody asked for anything either, so only tools without side effects may run.
+    """
 
     workspace: Path
     address: Address
     sender: Sender
     chat: Chat
     call_id: str
+    attended: bool = True
+    looks_only: bool = False
 
 
 class Tool(Protocol):

@@ -35,6 +35,13 @@ _TOOL_NAMES = {
     "str_replace": "edit",
     "ls": "list_dir",
     "list_directory": "list_dir",
+    "AddOrUpdateCronTask": "cron",
+    "RemoveCronTask": "cron",
+}
+# What such a name says beside it (agent 10.3).
+_IMPLIED: Mapping[str, JsonObject] = {
+    "AddOrUpdateCronTask": {"action": "add_or_update"},
+    "RemoveCronTask": {"action": "remove"},
 }
 _ARGUMENT_NAMES = {
     "file": "path",
@@ -49,6 +56,14 @@ _ARGUMENT_NAMES = {
     "text": "content",
     "old_string": "old_text",
     "old_str": "old_text",
+    "cron": "when",
+    "cron_expression": "when",
+    "expression": "when",
+    "schedule": "when",
+    "task_name": "name",
+    "task": "prompt",
+    "message": "prompt",
+    "tz": "timezone",
     "new_string": "new_text",
     "new_str": "new_text",
 }
@@ -64,7 +79,7 @@ class Toolbox:
 
     `timeout` is the limit of one call in seconds. `in_groups` names the tools that a conversation
     with several readers has: none by default, because what they show is everybody's then
-    (reliability 4.5).
+    (reliability 4.5). `attended_only` names those that need a person who could say no.
 
     Raises: ConfigError when two tools have one name.
     """
@@ -76,6 +91,7 @@ class Toolbox:
         *,
         timeout: float = 60.0,
         in_groups: Collection[str] = (),
+        attended_only: Collection[str] = (),
     ) -> None:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -85,14 +101,19 @@ class Toolbox:
         self._workspace = workspace
         self._timeout = timeout
         every = tuple(map(_spec, sorted(self._tools.values(), key=lambda tool: tool.name)))
-        self._specs = {
-            Chat.DIRECT: every,
-            Chat.GROUP: tuple(spec for spec in every if spec.name in in_groups),
+        public = tuple(spec for spec in every if spec.name in in_groups)
+        self._specs = {(Chat.DIRECT, True): every, (Chat.GROUP, True): public}
+        for chat in Chat:
+            here = self._specs[chat, True]
+            self._specs[chat, False] = tuple(spec for spec in here if spec.name not in attended_only)
+        self._lookers = {
+            chat: tuple(spec for spec in self._specs[chat, False] if self.replayable(spec.name))
+            for chat in Chat
         }
 
-    def specs(self, chat: Chat) -> Sequence[ToolSpec]:
+    def specs(self, chat: Chat, *, attended: bool = True, looks_only: bool = False) -> Sequence[ToolSpec]:
         """Return the tools of such a conversation by name; always the same object."""
-        return self._specs[chat]
+        return self._lookers[chat] if looks_only else self._specs[chat, attended]
 
     def replayable(self, name: str) -> bool:
         """Return whether a call may run again after a crash; an unknown tool has no effect at all."""
@@ -113,7 +134,7 @@ class Toolbox:
         return ToolEntry(call.id, call.name, text)
 
     async def _run(self, call: ToolCall, context: ToolContext) -> str:
-        tool = self._choose(call.name, context.chat)
+        tool = self._choose(call.name, context)
         if call.problem:
             raise ToolError(
                 f"the arguments of {call.name} were not valid JSON ({call.problem}). "
@@ -125,7 +146,8 @@ class Toolbox:
                 f"the arguments of {call.name} have {size} bytes, at most {MAX_ARGUMENTS} are possible. "
                 "Nothing was run; do it in smaller parts."
             )
-        args = arguments(_renamed(call.args, tool.parameters), tool.parameters)
+        given = _IMPLIED.get(call.name, {}) | call.args
+        args = arguments(_renamed(given, tool.parameters), tool.parameters)
         try:
             async with asyncio.timeout(self._timeout) as limit:
                 return await tool(args, context)
@@ -137,15 +159,19 @@ class Toolbox:
                 "It may have had an effect; check before you try again."
             ) from None
 
-    def _choose(self, name: str, chat: Chat) -> Tool:
+    def _choose(self, name: str, context: ToolContext) -> Tool:
         tool = self._tools.get(self._known(name))
-        here = [spec.name for spec in self._specs[chat]]
+        here = [
+            spec.name
+            for spec in self.specs(context.chat, attended=context.attended, looks_only=context.looks_only)
+        ]
         if tool is None:
             near = difflib.get_close_matches(name, here, n=3)
             hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise ToolError(f"unknown tool {name[:100]!r}.{hint} Tools here: {', '.join(here) or 'none'}.")
         if tool.name not in here:
-            raise ToolError(f"the tool {tool.name!r} is not available in a {chat} conversation.")
+            where = f"in a {context.chat} conversation" if context.attended else "when nobody is there"
+            raise ToolError(f"the tool {tool.name!r} is not available {where}.")
         return tool
 
     def _known(self, name: str) -> str:

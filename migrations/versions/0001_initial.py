@@ -11,6 +11,23 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_table(
+        "beat",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("slot", sa.Text(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("day", sa.Text(), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), server_default="", nullable=False),
+        sa.Column("ended", sa.Double(), nullable=True),
+        sa.Column("tokens", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("target", sa.Text(), server_default="", nullable=False),
+        sa.Column("checklist", sa.Text(), server_default="", nullable=False),
+        sa.Column("signature", sa.Text(), server_default="", nullable=False),
+        sa.Column("replies", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("slot"),
+    )
+    op.create_table(
         "conversation",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
@@ -107,6 +124,7 @@ def upgrade() -> None:
         sa.Column("channel", sa.Text(), nullable=False),
         sa.Column("sender", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), server_default="", nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
         sa.Column("code_hash", sa.Text(), nullable=False),
         sa.Column("expires_at", sa.Double(), nullable=False),
         sa.Column("tries", sa.Integer(), server_default="0", nullable=False),
@@ -192,14 +210,58 @@ def upgrade() -> None:
     )
     op.create_table(
         "schedule",
-        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("conversation_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("chat", sa.Text(), nullable=False),
+        sa.Column("sender", sa.Text(), nullable=False),
+        sa.Column("level", sa.Text(), server_default="", nullable=False),
         sa.Column("trigger", sa.Text(), nullable=False),
-        sa.Column("text", sa.Text(), nullable=False),
-        sa.Column("enabled", sa.Boolean(), server_default=sa.true(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["conversation_id"],
-            ["conversation.id"],
-        ),
+        sa.Column("zone", sa.Text(), nullable=False),
+        sa.Column("prompt", sa.Text(), nullable=False),
+        sa.Column("session", sa.Text(), server_default="isolated", nullable=False),
+        sa.Column("delivery", sa.Text(), server_default="announce", nullable=False),
+        sa.Column("state", sa.Text(), server_default="active", nullable=False),
+        sa.Column("problem", sa.Text(), server_default="", nullable=False),
+        sa.Column("next_at", sa.Double(), nullable=True),
+        sa.Column("retry", sa.Text(), nullable=True),
+        sa.Column("attempt", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("failures", sa.Integer(), server_default="0", nullable=False),
+        sa.Column("alerted_at", sa.Double(), nullable=True),
+        sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("address", "name"),
     )
+    op.create_index(
+        "schedule_due",
+        "schedule",
+        ["next_at"],
+        unique=False,
+        sqlite_where=sa.text("next_at IS NOT NULL"),
+        postgresql_where=sa.text("next_at IS NOT NULL"),
+    )
+    op.create_table(
+        "schedule_run",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("schedule_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("slot", sa.Text(), nullable=False),
+        sa.Column("due_at", sa.Double(), nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=True),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("replies", sa.Text(), server_default="", nullable=False),
+        sa.Column("problem", sa.Text(), server_default="", nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("key"),
+    )
+    op.create_index(
+        "schedule_run_running",
+        "schedule_run",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("status = 'running'"),
+        postgresql_where=sa.text("status = 'running'"),
+    )
+    op.create_index("schedule_run_schedule", "schedule_run", ["schedule_id", "id"], unique=False)

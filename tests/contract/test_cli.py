@@ -187,7 +187,7 @@ class TestDoctor:
         assert set(body["findings"][0]) == {"level", "name", "text", "remedy"}
 
     def test_a_bad_config_is_a_finding(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        (home / "config.toml").write_text("prot = 1\n")
+        (home / "config.toml").write_text("prt = 1\n")
         assert main(["doctor", "--json"]) == 2
         (finding,) = [
             one for one in json.loads(capsys.readouterr().out)["findings"] if one["level"] == "fail"
@@ -315,14 +315,57 @@ class TestDoctor:
         text = f'[channels.telegram]\ntoken = "{TOKEN}"\nallow_from = ["@ada"]'
         assert [one.level for one in examine(text)["telegram"]] == [Level.OK, Level.WARN]
 
-    @pytest.mark.parametrize(
-        ("text", "name"),
-        [('[heartbeat]\nevery = "30m"', "heartbeat"), ('[channels.slack]\nbot_token = "xoxb-1"', "slack")],
-    )
-    def test_what_this_version_can_not_do_yet_is_a_warning(
-        self, examine: Examine, text: str, name: str
+    def test_groups_that_nobody_may_speak_in_and_owners_of_nowhere_are_warnings(
+        self, examine: Examine
     ) -> None:
-        assert [one.level for one in examine(text)[name]] == [Level.WARN]
+        found = examine(
+            f'[access]\nowners = ["telegrm:1"]\n[channels.telegram]\ntoken = "{TOKEN}"\n'
+            'allow_from = [-1001]\n[channels.telegram.groups."-1002"]\nallow_from = []\n'
+            "[channels.telegram.groups.42]\nallow_from = [1]\n"
+        )
+        (access,) = found["access"]
+        assert access.level is Level.WARN
+        assert "names no platform" in access.text
+        _, *warnings = found["telegram"]
+        assert all(one.level is Level.WARN for one in warnings)
+        texts = [one.text for one in warnings]
+        assert '"-1001" in allow_from matches nobody: it is the id of a group' in texts[0]
+        assert 'groups."42" matches no group: it is the id of a person' in texts[1]
+        assert 'groups."-1002" is listed, but nobody may speak there' in texts[2]
+
+    @pytest.mark.parametrize(
+        ("text", "levels", "told"),
+        [
+            ("", [Level.OK], "off: no bot_token"),
+            ('bot_token = "xoxb-12345678901"\napp_token = "xapp-1234567890"', [Level.OK], "Socket Mode"),
+            (
+                f'bot_token = "xoxb-12345678901"\nsigning_secret = "{"0" * 32}"',
+                [Level.OK],
+                "events over HTTP",
+            ),
+            (
+                'bot_token = "xoxp-12345678901"\napp_token = "xapp-1234567890"',
+                [Level.WARN],
+                "bot_token does not",
+            ),
+            (
+                'bot_token = "xoxb-12345678901"\napp_token = "xoxb-1234567890"',
+                [Level.WARN],
+                "app_token does not",
+            ),
+            (
+                'bot_token = "xoxb-12345678901"\napp_token = "xapp-1234567890"\nallow_from = ["@ada"]',
+                [Level.OK, Level.WARN],
+                "Socket Mode",
+            ),
+        ],
+    )
+    def test_tokens_of_slack_are_looked_at(
+        self, examine: Examine, text: str, levels: list[Level], told: str
+    ) -> None:
+        found = examine(f"[channels.slack]\n{text}")["slack"]
+        assert [one.level for one in found] == levels
+        assert told in found[0].text
 
     def test_the_variable_with_the_key_is_named_and_its_value_is_not(
         self, examine: Examine, monkeypatch: pytest.MonkeyPatch

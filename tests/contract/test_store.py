@@ -28,6 +28,7 @@ from gateway.store.leases import Leases
 from gateway.store.migrate import create
 from gateway.store.outbox import MAX_AGE, Outbox
 from gateway.store.tables import conversation, entry, inbound, meta, outbound, poison
+from gateway.store.verdicts import Dropped
 from gateway.types import (
     Address,
     AssistantEntry,
@@ -86,6 +87,11 @@ async def the_claim(journal_: Journal) -> Claim:
 
 def texts(claim: Claim) -> list[str]:
     return people(claim.transcript)
+
+
+def refused(text: str, *, key: str = "") -> Dropped:
+    """A message that was not let in, whose sender is told so."""
+    return Dropped(said("let me in"), "gate", "no reason", "no.setting", reply(text, key=key))
 
 
 def beat(text: str, kind: Kind = Kind.HEARTBEAT) -> Stimulus:
@@ -162,8 +168,7 @@ class TestInbox:
         before = await everything(db)
         with pytest.raises(RuntimeError, match="a command with a bug"):
             await Inbox(db).put(
-                [Arrival(said("a")), Arrival(said("b", "2"), fail), Arrival(said("c"))],
-                refusals=[reply("no")],
+                [refused("no"), Arrival(said("a")), Arrival(said("b", "2"), fail), Arrival(said("c"))],
                 cursor=Cursor("bot", "7"),
                 bad=[Poison("p", "fake", "{", "no JSON")],
             )
@@ -176,7 +181,7 @@ class TestInbox:
 
     async def test_a_refusal_is_sent_once_for_each_key(self, db: Database) -> None:
         for _ in range(2):
-            await Inbox(db).put([], refusals=[reply("no", key="refusal:1")])
+            await Inbox(db).put([refused("no", key="refusal:1")])
         assert await column(db, outbound.c.key) == ["refusal:1"]
 
 
@@ -472,7 +477,7 @@ class TestTurn:
         assert await column(db, outbound.c.state) == ["sending", "pending"] * 2
 
     async def test_a_reply_behind_an_older_message_is_not_reserved(self, db: Database, one: Journal) -> None:
-        await Inbox(db).put([Arrival(said("a"))], refusals=[reply("older")])
+        await Inbox(db).put([Arrival(said("a")), refused("older")])
         assert await one.release(await the_claim(one), [FINAL], [reply("new")], reserve=Outbox(db, "x")) != []
         # what comes back is the older one: whoever has the slot delivers what stands first
         assert await column(db, outbound.c.state) == ["sending", "pending"]
@@ -809,8 +814,7 @@ class TestHistory:
         where = said("").address
         assert await db.read(lambda tx: history.last_reply(tx, where)) == 0
         await Inbox(db).put(
-            [Arrival(said("/x", key="cmd"), lambda _tx, _which: "pong")],
-            refusals=[reply("no", key="other:1")],
+            [Arrival(said("/x", key="cmd"), lambda _tx, _which: "pong"), refused("no", key="other:1")],
         )
         await put(db, said("a", key="a"), said("b", key="b"))
         claim = await the_claim(one)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from gateway.errors import LeaseLost, ModelRefused, PromptTooLong
+from gateway.errors import LeaseLost, ModelRefused, PromptTooLong, StoreError
+from gateway.feed import Delta, Event, TurnEnded, TurnGone, TurnStarted
 from gateway.store.engine import Database
 from gateway.turn import CALL_SORRY, EMPTY_SORRY, FAILED_SORRY, LIMIT_SORRY, LONG_SORRY
-from gateway.types import AssistantEntry, Kind, NoteEntry, OnUnknown, ToolCall, ToolEntry, UserEntry
+from gateway.types import (
+    Address,
+    AssistantEntry,
+    Chat,
+    Kind,
+    NoteEntry,
+    OnUnknown,
+    ToolCall,
+    ToolEntry,
+    UserEntry,
+)
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, ScriptedTools, call, calls, in_turn, people
 from tests.fakes.world import World, said
@@ -266,3 +279,105 @@ async def test_turns_of_different_conversations_run_side_by_side(db: Database, c
     async with asyncio.timeout(10):
         await one.settle()
     assert one.channel.texts == ["done"] * 3
+
+
+def events(one: World) -> Callable[[], list[Event]]:
+    """Watch the conversation `fake:1:`; return how to read what has happened there."""
+    seen: list[Event] = []
+
+    class Watcher:
+        def sees(self, address: Address) -> bool:
+            return address == Address("fake", "1")
+
+        def push(self, address: Address, event: Event) -> None:
+            seen.append(event)
+
+    one.feed.join(Watcher())
+    return lambda: seen
+
+
+async def test_watchers_learn_what_a_turn_answers_and_which_message_is_its_reply(
+    db: Database, clock: FakeClock
+) -> None:
+    one = world(db, clock, "hello")
+    seen = events(one)
+    beside = replace(said("beside", group=True), aimed=False, message_id="1")
+    newest = replace(said("hi bot", group=True), message_id="2")
+    await one.put(beside, newest)
+    await one.settle()
+    started, text, ended = seen()
+    assert isinstance(started, TurnStarted)
+    assert (started.kind, started.chat, started.message_id) == (Kind.MESSAGE, Chat.GROUP, "2")
+    assert started.aimed
+    assert text == Delta("hello")
+    assert ended == TurnEnded("hello", (beside.key, newest.key), reply=one.channel.sent[0].key)
+
+
+async def test_a_turn_that_nobody_aimed_at_the_bot_says_so(db: Database, clock: FakeClock) -> None:
+    one = world(db, clock, "hello", "and again")
+    await one.say("first")
+    seen = events(one)
+    await one.put(replace(said("beside"), aimed=False))
+    await one.settle()
+    started = seen()[0]
+    assert isinstance(started, TurnStarted)
+    assert not started.aimed, "what was aimed at it in an earlier turn does not count"
+
+
+async def test_a_silent_turn_has_no_reply(db: Database, clock: FakeClock) -> None:
+    one = world(db, clock, "NO_REPLY")
+    seen = events(one)
+    await one.say("hi")
+    ended = seen()[-1]
+    assert isinstance(ended, TurnEnded)
+    assert (ended.text, ended.reply) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "failure", [RuntimeError("a fault"), StoreError("the disk is full"), LeaseLost("gone")], ids=repr
+)
+async def test_a_turn_that_fails_is_gone_and_begins_anew_under_another_name(
+    db: Database, clock: FakeClock, failure: Exception
+) -> None:
+    one = world(db, clock, failure, "at last")
+    seen = events(one)
+    await one.say("hi")
+    started, gone = seen()
+    assert isinstance(started, TurnStarted)
+    assert gone == TurnGone(started.turn)
+    clock.time += 120
+    await one.settle()
+    again = seen()[2]
+    assert isinstance(again, TurnStarted)
+    assert again.turn != started.turn
+    assert isinstance(seen()[-1], TurnEnded)
+
+
+async def test_a_turn_that_is_interrupted_is_gone(db: Database, clock: FakeClock) -> None:
+    async def answer(_prompt: object) -> AssistantEntry:
+        conversation_id, _ = await one.worker.journal.stop(Address("fake", "1"))
+        assert conversation_id is not None
+        one.worker.interrupt(conversation_id)
+        await asyncio.sleep(60)
+        return AssistantEntry("never")
+
+    one = World(db=db, clock=clock, model=ScriptedModel(answer))
+    seen = events(one)
+    await one.say("hi")
+    started, gone = seen()
+    assert isinstance(started, TurnStarted)
+    assert gone == TurnGone(started.turn)
+
+
+async def test_a_turn_that_is_put_off_at_a_stop_is_gone(db: Database, clock: FakeClock) -> None:
+    one = world(db, clock, calls(call("look")), "never")
+
+    async def stopping(_call: ToolCall) -> str:
+        one.worker.drain()
+        return "seen"
+
+    one.tools.result = stopping
+    seen = events(one)
+    await one.say("hi")
+    assert isinstance(seen()[0], TurnStarted)
+    assert isinstance(seen()[-1], TurnGone)

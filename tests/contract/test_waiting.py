@@ -70,6 +70,54 @@ async def test_an_album_is_one_turn(db: Database, clock: FakeClock) -> None:
     assert one.channel.texts == ["fine"]
 
 
+def picture(number: int) -> Attachment:
+    return Attachment(kind=Media.IMAGE, ref=f"photo {number}")
+
+
+@pytest.mark.parametrize("gap", [pytest.param(0.015, id="telegram-in-09"), 0.4])
+async def test_an_album_waits_for_the_files_of_all_its_parts(
+    db: Database, clock: FakeClock, gap: float
+) -> None:
+    one = world(db, clock)
+    for number in range(3):
+        await one.put(replace(said(f"part {number}"), hold=0.5, attachments=(picture(number),)))
+        clock.time += gap
+    waiting = await one.inbox.unprepared(9)
+    for number in (0, 2, 1):
+        clock.time += 5
+        await one.settle()
+        assert one.model.prompts == [], "a part is still to be fetched"
+        await one.inbox.prepared(waiting[number].id, [replace(picture(number), path=f"media/{number}")])
+    clock.time += 0.6
+    await one.settle()
+    assert [entry.attachments[0].path for entry in newest(one)] == ["media/0", "media/1", "media/2"]
+    assert len(one.model.prompts) == 1
+
+
+async def test_what_has_nothing_to_do_with_an_album_does_not_wait_for_a_later_file(
+    db: Database, clock: FakeClock
+) -> None:
+    one = world(db, clock)
+    await one.put(replace(said("first"), attachments=(picture(0),)))
+    await one.put(replace(said("second"), attachments=(picture(1),)))
+    (first, _) = await one.inbox.unprepared(9)
+    await one.inbox.prepared(first.id, [replace(picture(0), path="media/0")])
+    await one.settle()
+    assert people(one.model.prompts[0].entries) == ["first"]
+
+
+async def test_an_edit_leaves_the_files_that_are_there(db: Database, clock: FakeClock) -> None:
+    one = world(db, clock)
+    sent = replace(said("frist"), message_key="m1", hold=0.5, attachments=(picture(0),))
+    await one.put(sent)
+    (waiting,) = await one.inbox.unprepared(9)
+    await one.inbox.prepared(waiting.id, [replace(picture(0), path="media/0")])
+    await one.put(replace(sent, text="first", edits=True))
+    clock.time += 1
+    await one.settle()
+    assert [(entry.text, entry.attachments[0].path) for entry in newest(one)] == [("first", "media/0")]
+
+
 async def test_a_message_behind_a_held_one_does_not_overtake_it(db: Database, clock: FakeClock) -> None:
     one = world(db, clock)
     await one.put(replace(said("a long paste, first half"), hold=1.5))

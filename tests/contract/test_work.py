@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, StoreError
+from gateway.errors import ChannelStopped, DeadRoute, DeliveryError, DeliveryRetry, DeliveryUnsure, StoreError
 from gateway.models.base import Prompt
 from gateway.store import history, outbox
 from gateway.store.engine import Database, Work
@@ -371,6 +371,19 @@ class TestSender:
         await queue(db, "a", "b")
         await world.settle()
         assert await db.write(rows) == [("dead", 0, "chat not found"), ("sent", 0, None)]
+
+    async def test_a_dead_route_takes_all_that_waits_for_its_address_and_nothing_else(
+        self, db: Database, world: World, clock: FakeClock
+    ) -> None:
+        world.channel.fail = failing(DeadRoute("blocked"), 1)
+        await queue(db, "a", "b", "c")
+        await queue(db, "d", chat="2")
+        await world.settle()
+        lost = ("dead", 0, "blocked")
+        assert await db.write(rows) == [lost, lost, lost, ("sent", 0, None)]
+        await queue(db, "e")
+        await world.settle()
+        assert (await db.write(rows))[-1] == ("sent", 0, None)
 
     async def test_a_message_for_a_channel_that_is_not_there_waits_for_it(
         self, db: Database, world: World, clock: FakeClock

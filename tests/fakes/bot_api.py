@@ -15,12 +15,19 @@ from typing import Any, Final, Self, TypeAlias
 
 from aiohttp import web
 
+from tests.fakes.entities import CAPTION, faults
+
 JsonObject: TypeAlias = dict[str, Any]
 
 TOKEN: Final = "123456:AAHfake_token_value_abcdefghijklmnopqr"
 """The token of case secrets-01; the digits are the bot's id, as on the real server."""
 
 SCHEMA: Final = Path(__file__).parents[2].parent / "shared/data/telegram/bot-api-schema.json"
+
+_NEWER: Final = {"sendMessageDraft": {"can_stop": "Boolean", "keep_on_stop": "Boolean"}}
+"""Parameters that Bot API 10.3 has beyond the published schema."""
+
+_FILES: Final = ("Photo", "Animation", "Video", "Audio", "Voice", "Document")
 
 _FUTURE: Final = 10
 """An offset so far above the newest id is not an offset of this stream: the real server begins at the head."""
@@ -95,9 +102,16 @@ class BotApi(Watched):
         self.confirmed: list[int] = []
         self.calls: list[Call] = []
         self.sent: list[Sent] = []
+        self.shown: dict[tuple[int, int], tuple[str, object]] = {}
         self.violations: list[str] = []
         self.blocked: set[int] = set()
+        self.forums: set[int] = set()
         self.webhook = ""
+        self.webhook_secret = ""
+        self.about_me: JsonObject = {}
+        self.files: dict[str, bytes] = {}
+        self.local_paths: dict[str, str] = {}
+        self.answered: list[str] = []
         self.next_update = 1000
         self.next_message = 1
         self.polling = 0
@@ -123,6 +137,7 @@ class BotApi(Watched):
         """Listen on `port`, or on the port of the last time, or on any."""
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_post("/bot{token}/{method}", self._call)
+        app.router.add_get("/file/bot{token}/{path:.+}", self._file)
         # No access log: it would print the path, and so the token, into the logs that tests search.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01, handler_cancellation=True)
         await self._runner.setup()
@@ -159,6 +174,31 @@ class BotApi(Watched):
             "from": person,
             **fields,
         }
+
+    def group_message(self, chat: int = -1001, sender: int = 7, **fields: object) -> JsonObject:
+        """Return a new Message of a supergroup."""
+        person = {"id": sender, "is_bot": False, "first_name": f"Person{sender}"}
+        home = {"id": chat, "type": "supergroup", "title": f"Group{chat}"}
+        return self.message(sender) | {"chat": home, "from": person} | fields
+
+    def edit(self, message: JsonObject, **fields: object) -> int:
+        """Let a person change a message."""
+        return self.push({"edited_message": message | {"edit_date": message["date"] + 60} | fields})
+
+    def press(self, data: str, message: JsonObject, sender: int = 7) -> int:
+        """Let a person press a button below a message."""
+        person = {"id": sender, "is_bot": False, "first_name": f"Person{sender}"}
+        number = self.next_update + 1
+        query = {"id": f"q{number}", "from": person, "message": message, "data": data, "chat_instance": "1"}
+        return self.push({"callback_query": query}, number)
+
+    def file(self, content: bytes, local_path: str = "") -> str:
+        """Keep a file that somebody sent, and return its id."""
+        name = f"file{len(self.files)}"
+        self.files[name] = content
+        if local_path:
+            self.local_paths[name] = local_path
+        return name
 
     def fail(self, method: str, *failures: Failure) -> None:
         """Fail the next requests of a method, one by one; then it works again."""
@@ -201,15 +241,65 @@ class BotApi(Watched):
 
     def _methods(self) -> dict[str, Callable[[JsonObject], Awaitable[web.Response]]]:
         return {
+            **{f"send{form}": self._send_file for form in _FILES},
+            "sendMediaGroup": self._send_album,
             "getMe": self._get_me,
             "getUpdates": self._get_updates,
             "sendMessage": self._send_message,
+            "editMessageText": self._edit_message,
+            "deleteMessage": self._delete_message,
+            "sendMessageDraft": self._draft,
+            "sendChatAction": self._nod,
+            "setMessageReaction": self._nod,
+            "setMyCommands": self._nod,
+            "getChat": self._get_chat,
             "deleteWebhook": self._delete_webhook,
+            "setWebhook": self._set_webhook,
+            "getWebhookInfo": self._webhook_info,
+            "getFile": self._get_file,
+            "answerCallbackQuery": self._answer_press,
         }
 
     async def _get_me(self, params: JsonObject) -> web.Response:
         bot_id = int(self.token.partition(":")[0])
-        return _ok({"id": bot_id, "is_bot": True, "first_name": "Fake", "username": "fake_bot"})
+        me = {"id": bot_id, "is_bot": True, "first_name": "Fake", "username": "fake_bot"}
+        return _ok(me | self.about_me)
+
+    async def _set_webhook(self, params: JsonObject) -> web.Response:
+        self.webhook, self.webhook_secret = str(params["url"]), str(params.get("secret_token", ""))
+        return _ok(True)
+
+    async def _webhook_info(self, params: JsonObject) -> web.Response:
+        waiting = len(self.pending)
+        return _ok({"url": self.webhook, "has_custom_certificate": False, "pending_update_count": waiting})
+
+    async def _answer_press(self, params: JsonObject) -> web.Response:
+        self.answered.append(str(params["callback_query_id"]))
+        return _ok(True)
+
+    async def _get_file(self, params: JsonObject) -> web.Response:
+        name = str(params["file_id"])
+        if name not in self.files:
+            return _error(400, "Bad Request: invalid file_id")
+        size = len(self.files[name])
+        if size > 20_000_000 and name not in self.local_paths:
+            return _error(400, "Bad Request: file is too big")
+        path = self.local_paths.get(name, f"documents/{name} 1.bin")
+        return _ok({"file_id": name, "file_unique_id": name, "file_size": size, "file_path": path})
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        self.calls.append(Call("file", {"path": request.match_info["path"]}))
+        failures = self._failures["file"]
+        failure = failures.popleft() if failures else None
+        if isinstance(failure, Status):
+            headers = {"Location": "/elsewhere"} if 300 <= failure.code < 400 else {}
+            return web.Response(status=failure.code, headers=headers)
+        if failure:
+            return _dropped(request)
+        name = request.match_info["path"].removeprefix("documents/").removesuffix(" 1.bin")
+        if request.match_info["token"] != self.token or name not in self.files:
+            return web.Response(status=404)
+        return web.Response(body=self.files[name])
 
     async def _delete_webhook(self, params: JsonObject) -> web.Response:
         self.webhook = ""
@@ -265,10 +355,73 @@ class BotApi(Watched):
             return _error(400, "Bad Request: message text is empty")
         if len(text.encode("utf-16-le")) > 2 * 4096:
             return _error(400, "Bad Request: message is too long")
+        self.violations += faults(text, params.get("entities", ()))
+        return _ok(self._put(chat, text, params) | {"text": text})
+
+    def _put(self, chat: int, text: str, params: JsonObject) -> JsonObject:
+        """Show a message and return it."""
         self.next_message += 1
         self.sent.append(Sent(chat, text, self.next_message, params))
+        self.shown[chat, self.next_message] = text, params.get("reply_markup")
         home = {"id": chat, "type": "private", "first_name": f"Person{chat}"}
-        return _ok({"message_id": self.next_message, "date": 1_800_000_000, "chat": home, "text": text})
+        return {"message_id": self.next_message, "date": 1_800_000_000, "chat": home}
+
+    async def _send_file(self, params: JsonObject) -> web.Response:
+        chat, caption = int(params["chat_id"]), str(params.get("caption", ""))
+        if chat in self.blocked:
+            return _error(403, "Forbidden: bot was blocked by the user")
+        self._check_caption(params)
+        return _ok(self._put(chat, caption, params))
+
+    async def _send_album(self, params: JsonObject) -> web.Response:
+        chat, media = int(params["chat_id"]), params["media"]
+        forms = {one["type"] for one in media}
+        if not 2 <= len(media) <= 10:
+            self.violations.append(f"an album of {len(media)}")
+        if len(forms) > 1 and not forms <= {"photo", "video"}:
+            self.violations.append(f"an album of {forms}")
+        for one in media:
+            self._check_caption(one)
+        return _ok([self._put(chat, one.get("caption", ""), one | params) for one in media])
+
+    def _check_caption(self, params: JsonObject) -> None:
+        if caption := params.get("caption"):
+            self.violations += faults(caption, params.get("caption_entities", ()), most=CAPTION)
+
+    async def _edit_message(self, params: JsonObject) -> web.Response:
+        place, text = (int(params["chat_id"]), int(params["message_id"])), str(params["text"])
+        if place not in self.shown:
+            return _error(400, "Bad Request: message to edit not found")
+        self.violations += faults(text, params.get("entities", ()))
+        now = text, params.get("reply_markup")
+        if self.shown[place] == now:
+            return _error(
+                400, "Bad Request: message is not modified: specified new message content is the same"
+            )
+        self.shown[place] = now
+        return _ok({"message_id": place[1], "date": 1_800_000_000, "chat": {"id": place[0]}, "text": text})
+
+    async def _delete_message(self, params: JsonObject) -> web.Response:
+        if self.shown.pop((int(params["chat_id"]), int(params["message_id"])), None) is None:
+            return _error(400, "Bad Request: message to delete not found")
+        return _ok(True)
+
+    async def _draft(self, params: JsonObject) -> web.Response:
+        if int(params["chat_id"]) < 0:
+            return _error(400, "Bad Request: drafts are for private chats")
+        return _ok(True)
+
+    async def _get_chat(self, params: JsonObject) -> web.Response:
+        chat = int(params["chat_id"])
+        about = {"id": chat, "type": "supergroup" if chat < 0 else "private"}
+        return _ok(about | ({"is_forum": True} if chat in self.forums else {}))
+
+    async def _nod(self, params: JsonObject) -> web.Response:
+        return _ok(True)
+
+    def visible(self, chat: int = 7) -> list[str]:
+        """Return the messages that people see in a chat now, in order."""
+        return [self.shown[place][0] for place in sorted(self.shown) if place[0] == chat]
 
 
 async def _params(request: web.Request) -> JsonObject:
@@ -277,10 +430,28 @@ async def _params(request: web.Request) -> JsonObject:
         body: JsonObject = await request.json()
         return body
     form = await request.post()
-    return {key: _value(value) for key, value in form.items()}
+    files = {key: _file(value) for key, value in form.items() if isinstance(value, web.FileField)}
+    params = {key: _value(key, value) for key, value in form.items() if key not in files}
+    return {key: _attached(value, files) for key, value in params.items()}
 
 
-def _value(value: object) -> object:
+def _file(field: web.FileField) -> JsonObject:
+    return {"name": field.filename, "content": field.file.read()}
+
+
+def _attached(value: Any, files: JsonObject) -> Any:
+    """Put files where `attach://` names them (Bot API, Sending files)."""
+    if isinstance(value, list):
+        return [_attached(one, files) for one in value]
+    if isinstance(value, dict):
+        return {key: _attached(one, files) for key, one in value.items()}
+    name = value.removeprefix("attach://") if isinstance(value, str) else ""
+    return files.get(name, value)
+
+
+def _value(key: str, value: object) -> object:
+    if key in ("text", "caption"):
+        return value
     if isinstance(value, str) and re.match(r"[\[{]", value):
         try:
             return json.loads(value)
@@ -326,7 +497,8 @@ def violations(method: str, params: JsonObject) -> Sequence[str]:
         return []
     if method not in schema:
         return [f"there is no method {method}"]
-    known = schema[method]
+    newer = {name: {"type": kind, "required": False} for name, kind in _NEWER.get(method, {}).items()}
+    known = schema[method] | newer
     missing = [
         f"{method}: {name} is missing"
         for name, spec in known.items()

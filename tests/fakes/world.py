@@ -16,7 +16,7 @@ from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Inbox
 from gateway.store.journal import Journal
 from gateway.store.outbox import Outbox
-from gateway.turn import TurnRunner
+from gateway.turn import Beats, Ending, Prompts, TurnRunner
 from gateway.types import Address, Chat, Entry, Kind, Sender, Stimulus
 from gateway.work import Sender as SendLoop
 from gateway.work import Worker
@@ -55,6 +55,9 @@ class World:
     feed: Feed = field(default_factory=Feed)
     owner: str = field(default_factory=lambda: f"node{next(_numbers)}")
     max_rounds: int = 50
+    beats: Beats = field(default_factory=Beats)
+    prompts: Prompts = field(default_factory=PlainPrompts)
+    endings: dict[Kind, Ending] = field(default_factory=dict)
     lease: float = 60.0
     slots: int = 8
     worker: Worker = field(init=False)
@@ -76,7 +79,9 @@ class World:
             journal=journal,
             model=self.model,
             tools=self.tools,
-            prompts=PlainPrompts(),
+            prompts=self.prompts,
+            beats=self.beats,
+            endings=self.endings,
             feed=self.feed,
             slots=self.sender,
             pieces=lambda _address, text: self.channel.pieces(text),

@@ -187,7 +187,7 @@ class House:
 
 _UNFINISHED: Final = """
     select (select count(*) from conversation where ready_at is not null),
-           (select count(*) from inbound where seq is null),
+           (select count(*) from inbound where seq is null and wakes),
            (select count(*) from outbound where state in ('pending', 'sending'))
 """
 

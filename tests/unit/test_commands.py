@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commands import HELP, Commands, whoami
+from gateway.commands import HELP, Commands, menu, whoami
 from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Inbox
 from gateway.store.journal import Journal
@@ -34,7 +34,7 @@ class Unused:
     """What reading a command has no need of."""
 
 
-def reads(text: str) -> str | None:
+def reads(text: str, chat: Chat = Chat.DIRECT) -> str | None:
     """Return the kind of act that a text is read as."""
     pure = Commands(
         db=Unused(),  # type: ignore[arg-type]  # reading looks nothing up
@@ -43,7 +43,7 @@ def reads(text: str) -> str | None:
         model=str,
         channels=dict,
     )
-    arrival = pure.read(said(text))
+    arrival = pure.read(replace(said(text), chat=chat))
     if arrival is None:
         return None
     return "interrupting" if arrival.interrupts else "asking"
@@ -86,6 +86,15 @@ def reads(text: str) -> str | None:
 )
 def test_a_command_is_told_from_a_message(text: str, kind: str | None) -> None:
     assert reads(text) == kind
+
+
+@pytest.mark.parametrize("chat", Chat)
+def test_a_menu_offers_what_works_in_its_kind_of_chat(chat: Chat) -> None:
+    names = [name for name, description in menu(chat) if description]
+    assert {"new", "stop", "status", "whoami", "help"} <= set(names)
+    for name in names:
+        assert f"/{name} – " in HELP
+        assert reads(f"/{name}", chat) is not None
 
 
 @given(st.text())
@@ -185,3 +194,10 @@ async def test_a_command_in_one_chat_leaves_the_others_alone(db: Database, comma
     await answer(db, commands, "/stop", "1")
     claims, _ = await Journal(db, "one").claim(10)
     assert [claim.address.chat for claim in claims] == ["2"]
+
+
+def test_menus_show_what_everybody_may_use_in_such_a_chat() -> None:
+    for chat in Chat:
+        names = [name for name, _ in menu(chat)]
+        assert "help" in names
+        assert "pairing" not in names

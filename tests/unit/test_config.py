@@ -123,12 +123,14 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
         ("[agent]\ntimezone = '/etc/localtime'", "must be a known time zone"),
         ("[agent]\ntimezone = 'Europe'", "must be a known time zone"),
         ("[heartbeat]\nevery = '30'", "heartbeat.every = '30': must be a number and a unit, such as 90s"),
-        ("[heartbeat]\nevery = 30", "heartbeat.every = 30: must be text in quotes"),
+        ("[heartbeat]\nevery = 0.5", "heartbeat.every = 0.5: must be text in quotes"),
         ("[store]\nurl = 'mysql://h/d'", "must begin with sqlite+aiosqlite:///"),
         ("[store]\nurl = 'sqlite+aiosqlite:///:memory:'", "must name a file"),
         ("[store]\nurl = 'postgresql+asyncpg://h'", "must name a database"),
         ("[channels.telegram]\nallow_from = 42", 'must be a list, such as [42, "*"]'),
         ("[channels.telegram]\nallow_from = [true]", "allow_from.0 = True: must be text in quotes"),
+        ("[channels.telegram]\nack_reaction = ':eyes:'", 'must be one emoji, such as "👀", or "" for none'),
+        ("[channels.telegram]\nstreaming = 'edits'", "must be 'auto' or 'off'"),
         ("[channels.telegram]\ndm_policy = 'all'", "must be 'pairing', 'allowlist', 'open' or 'disabled'"),
         ('"a\\nb" = 1', '"a\\nb": unknown key'),
         ("model = 'gpt'", "model: must be a table, [model]"),
@@ -296,3 +298,37 @@ def test_bundled_data_is_found_in_the_checkout_and_a_gap_is_named() -> None:
     assert (config.bundled("config.example.toml")).is_file()
     with pytest.raises(ConfigError, match="lacks its own nonsense"):
         config.bundled("nonsense")
+
+
+SLACK = '[channels.slack]\nbot_token = "xoxb-1"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (SLACK, "slack has a bot_token and no way in"),
+        (f'{SLACK}mode = "socket"\nsigning_secret = "s"', "slack needs an app_token"),
+        (f'{SLACK}mode = "http"\napp_token = "xapp-1"', "slack has a bot_token and no way in"),
+        (f'{SLACK}signing_secret = "s"\n[http]\nenabled = false', "needs the server"),
+        (
+            f'{SLACK}app_token = "xapp-1"\n[channels.slack.accounts.b]\nbot_token = "xoxb-1"\napp_token = "xapp-2"',
+            "two accounts have the same bot_token",
+        ),
+        (
+            f'{SLACK}app_token = "xapp-1"\nack_reaction = ":eyes:"',
+            "must be the name of an emoji without colons",
+        ),
+        (f'{SLACK}app_token = "xapp-1"\n[channels.slack.accounts."No"]\n', "must be a short name"),
+    ],
+)
+def test_a_slack_app_that_can_not_run_is_refused(text: str, problem: str) -> None:
+    assert problem in refusal(text)
+
+
+def test_a_further_workspace_is_as_the_first_but_for_its_tokens() -> None:
+    text = f'{SLACK}app_token = "xapp-1"\nallow_from = ["U1"]\n[channels.slack.accounts.b]\nbot_token = "xoxb-2"\n'
+    bots = config.parse(f'{text}app_token = "xapp-2"\nallow_from = ["*"]', {}, NOWHERE).channels.slack.bots()
+    assert list(bots) == ["slack", "slack-b"]
+    assert bots["slack-b"].allow_from == ("U1",)
+    assert bots["slack-b"].app_token.get_secret_value() == "xapp-2"
+    assert (bots["slack"].follow_threads, bots["slack"].by_socket) == (True, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.feed import LIMIT, Delta, Event, Feed, Subscription, TurnEnded, TurnStarted
+from gateway.feed import LIMIT, Delta, Event, Feed, Subscription, TurnEnded, TurnGone, TurnStarted
 from gateway.types import Address
 
 HERE, THERE = Address("web", "here"), Address("web", "there")
@@ -97,6 +97,27 @@ def test_it_is_known_whether_anybody_would_see_an_event() -> None:
     feed.unsubscribe(everywhere)
     feed.unsubscribe(here)
     assert not feed.watched(HERE)
+
+
+def test_a_watcher_of_its_own_kind_is_told_at_once_and_only_what_it_sees() -> None:
+    told: list[tuple[Address, Event]] = []
+
+    class Here:
+        def sees(self, address: Address) -> bool:
+            return address == HERE
+
+        def push(self, address: Address, event: Event) -> None:
+            told.append((address, event))
+
+    feed, watcher = Feed(), Here()
+    feed.join(watcher)
+    assert (feed.watched(HERE), feed.watched(THERE)) == (True, False)
+    feed.publish(HERE, TurnStarted(turn="1.1"))
+    feed.publish(THERE, TurnStarted(turn="2.1"))
+    assert told == [(HERE, TurnStarted(turn="1.1"))]
+    feed.leave(watcher)
+    feed.publish(HERE, TurnGone("1.1"))
+    assert len(told) == 1
 
 
 def test_leaving_twice_does_no_harm() -> None:

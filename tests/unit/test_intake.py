@@ -15,10 +15,11 @@ from gateway.bell import Bell
 from gateway.channel import Cursor, Poison
 from gateway.commands import Commands
 from gateway.errors import StoreError
-from gateway.intake import MAX_CHARS, REFUSE_EVERY, Intake, clean
+from gateway.intake import MAX_CHARS, Intake, clean
 from gateway.store.engine import Database
 from gateway.store.inbox import Inbox
 from gateway.store.journal import Journal
+from gateway.store.members import VALID
 from gateway.store.outbox import Outbox
 from gateway.store.tables import outbound
 from gateway.types import Address, OnUnknown, Sender
@@ -109,7 +110,6 @@ async def test_what_is_unreadable_is_kept_logged_and_holds_up_nothing(
 
 class TestStrangers:
     async def test_one_is_told_how_to_be_let_in_once_an_hour(self, db: Database, clock: FakeClock) -> None:
-        clock.time -= db.now() % REFUSE_EVERY
         door = Door(db, clock, PAIRING)
         for hour in range(2):
             for _ in range(3):
@@ -118,7 +118,7 @@ class TestStrangers:
                 lambda tx: tx.execute(sa.select(outbound.c.body, outbound.c.on_unknown)).all()
             )
             assert len(sent) == hour + 1
-            clock.time += REFUSE_EVERY
+            clock.time += VALID
         assert all("666" in body and on_unknown == OnUnknown.DROP for body, on_unknown in sent)
         assert await door.texts() == []
         assert rung(door.intake.outbox_bell)
@@ -128,6 +128,17 @@ class TestStrangers:
         await door.intake.accept([replace(said("hi"), sender=Sender("666"))], cursor=Cursor("bot", "9"))
         assert (await door.texts(), await door.replies()) == ([], [])
         assert await door.intake.inbox.cursor("bot") == "9", "it is not asked for again"
+
+    async def test_ones_message_is_logged_with_the_setting_that_would_let_it_in(
+        self, db: Database, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        door = Door(db, clock, replace(CLOSED, section="channels.fake"))
+        with caplog.at_level(logging.INFO):
+            await door.intake.accept([replace(said("my secret"), sender=Sender("666"))])
+        (record,) = [one for one in caplog.records if one.message == "message.dropped"]
+        assert vars(record)["gate"] == "person"
+        assert vars(record)["setting"] == "channels.fake.allow_from"
+        assert "my secret" not in str(vars(record))
 
     async def test_ones_commands_do_nothing(self, db: Database, clock: FakeClock) -> None:
         door = Door(db, clock, CLOSED)

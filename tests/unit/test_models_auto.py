@@ -6,11 +6,20 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from gateway.clock import SystemClock
 from gateway.config import ModelSettings
 from gateway.errors import ConfigError
-from gateway.models.auto import OLLAMA_CONTEXT, Choice, Plan, configured, fallbacks, open_model
+from gateway.models.auto import (
+    OLLAMA_CONTEXT,
+    Choice,
+    Plan,
+    configured,
+    fallbacks,
+    open_model,
+    open_other,
+)
 from gateway.models.base import Prompt
 from gateway.models.probe import ollama_root, ollama_url
 from gateway.types import Kind, Sender, ToolSpec, UserEntry
@@ -328,3 +337,24 @@ def test_ollama_host_is_read_as_ollama_does(host: str, url: str) -> None:
 )
 def test_an_ollama_address_is_taken_with_any_path(base: str) -> None:
     assert ollama_root(base) == "http://h:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [("small", "openai/small"), ("anthropic/claude-x", "anthropic/claude-x")],
+)
+async def test_another_model_is_opened_beside_the_first(name: str, opened: str) -> None:
+    settings = ModelSettings(dialect="openai", name="big", api_key=SecretStr("sk-1"))
+    env = {"ANTHROPIC_API_KEY": "sk-ant-1"}
+    model = await open_other(name, "[heartbeat] model", settings, env, SystemClock())
+    assert model.name == opened
+    await model.close()
+
+
+async def test_another_model_that_can_t_be_opened_says_where_it_is_named(unused_tcp_port: int) -> None:
+    settings = ModelSettings(dialect="openai", name="big", api_key=SecretStr("sk-1"))
+    with pytest.raises(ConfigError, match=r"\A\[heartbeat\] model: anthropic/x needs a key"):
+        await open_other("anthropic/x", "[heartbeat] model", settings, {}, SystemClock())
+    nothing = ModelSettings(dialect="demo")
+    with pytest.raises(ConfigError, match=r"\A\[heartbeat\] model: there is no language model here"):
+        await open_other("x", "[heartbeat] model", nothing, {}, SystemClock(), probe_ports=[unused_tcp_port])

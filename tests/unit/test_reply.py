@@ -42,6 +42,5 @@ def test_a_reply_is_taken_apart(text: str, composed: Composed) -> None:
 @pytest.mark.parametrize("target", ["/etc/hostname", "../secret", "file:///etc/passwd", "~/.ssh/id"])
 def test_a_path_outside_the_workspace_is_not_sent(target: str) -> None:
     """Case security-fs-04."""
-    asked: list[str] = []
-    composed = compose(f"[it]({target})", current="", has_file=lambda path: bool(asked.append(path)))
+    composed = compose(f"[it]({target})", current="", has_file=FILES.__contains__)
     assert composed == Composed(f"[it]({target})")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.sentinels import Gate, looks_like_call, visible
 from gateway.types import Kind
 
-MESSAGE, BEAT = Kind.MESSAGE, Kind.HEARTBEAT
+MESSAGE, BEAT, CRON = Kind.MESSAGE, Kind.HEARTBEAT, Kind.CRON
 REPORT = "Disk full on the build host. " * 20
 
 
@@ -58,6 +58,93 @@ REPORT = "Disk full on the build host. " * 20
 )
 def test_what_people_see_of_a_reply(text: str, kind: Kind, shown: str) -> None:
     assert visible(text, kind) == shown
+
+
+ALARM = (
+    "Disk on the build host is at 97 percent and two nightly jobs failed with no space left. The log volume "
+    "needs rotation before tonight or the release job will fail too."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "shown"),
+    [
+        pytest.param("HEARTBEAT_OK", BEAT, "", id="heartbeat-reply-01"),
+        pytest.param("[helper] HEARTBEAT_OK", BEAT, "", id="heartbeat-reply-03"),
+        pytest.param("[Sat 2026-02-28 14:30 +08:00] HEARTBEAT_OK", BEAT, "", id="an-imitated-stamp"),
+        pytest.param("[helper] Disk full", BEAT, "[helper] Disk full", id="a-label-alone-is-text"),
+        pytest.param(
+            f"Let me look.\nHEARTBEAT_OK\n{ALARM}", BEAT, f"Let me look.\n{ALARM}", id="heartbeat-reply-05"
+        ),
+        pytest.param(
+            "Disk full.\nHEARTBEAT_OK\nBob wrote.", BEAT, "Disk full.\nBob wrote.", id="short-around-it"
+        ),
+        pytest.param(
+            "HEARTBEAT_OK. The meeting is at 15:00.",
+            MESSAGE,
+            "The meeting is at 15:00.",
+            id="heartbeat-reply-06",
+        ),
+        pytest.param("All quiet here, no action.\n\nNO_REPLY", BEAT, "", id="heartbeat-reply-07"),
+        pytest.param(f"{REPORT}\n\nNO_REPLY", BEAT, REPORT.strip(), id="a-long-report-before-silence"),
+        pytest.param("HEARTBEAT_OK Disk full", MESSAGE, "Disk full", id="heartbeat-reply-09"),
+        pytest.param("<b>HEARTBEAT_OK</b>", BEAT, "", id="html"),
+        pytest.param("<p>HEARTBEAT_OK</p>&nbsp;", BEAT, "", id="html-and-blanks"),
+        pytest.param(f"<b>HEARTBEAT_OK</b> {REPORT}", BEAT, REPORT.strip(), id="html-before-a-report"),
+        pytest.param("HEARTBEAT_OK!!!", BEAT, "", id="marks-behind-it"),
+        pytest.param("一切正常。HEARTBEAT_OK。", BEAT, "", id="chinese-around-it"),
+        pytest.param(
+            "磁盘满了，HEARTBEAT_OK 是个标记", BEAT, "磁盘满了，HEARTBEAT_OK 是个标记", id="chinese-prose"
+        ),
+        pytest.param("", BEAT, "", id="nothing-at-all"),
+        pytest.param(
+            "Run this:\n```\necho HEARTBEAT_OK\n```\nnow",
+            BEAT,
+            "Run this:\n```\necho HEARTBEAT_OK\n```\nnow",
+            id="beat-code",
+        ),
+        pytest.param(
+            "It says:\n```\nHEARTBEAT_OK\n```",
+            MESSAGE,
+            "It says:\n```\nHEARTBEAT_OK\n```",
+            id="code-at-the-end",
+        ),
+        pytest.param("Write `HEARTBEAT_OK`", MESSAGE, "Write `HEARTBEAT_OK`", id="inline-code-at-the-end"),
+        pytest.param("`HEARTBEAT_OK` it is", MESSAGE, "`HEARTBEAT_OK` it is", id="inline-code-at-the-start"),
+        pytest.param("NO_REPLY", CRON, "", id="no-reply-01"),
+        pytest.param(
+            "Backup finished, 12 GB.\n\nNO_REPLY", CRON, "Backup finished, 12 GB.", id="no-reply-02"
+        ),
+        pytest.param("NO_REPLY", MESSAGE, "", id="no-reply-05"),
+        pytest.param(
+            "NO_REPLY is the word I use when I stay silent.",
+            MESSAGE,
+            "NO_REPLY is the word I use when I stay silent.",
+            id="no-reply-07",
+        ),
+        pytest.param("NO_REPLY: nothing new", MESSAGE, "nothing new", id="a-slip-with-a-colon"),
+        pytest.param("NO_REPLY -- Hello", MESSAGE, "Hello", id="a-slip-with-dashes"),
+        pytest.param("NO_REPLY好的，我来处理", MESSAGE, "好的，我来处理", id="a-slip-before-chinese"),
+        pytest.param("NO_REPLY_MODE is on", MESSAGE, "NO_REPLY_MODE is on", id="a-longer-word"),
+    ],
+)
+def test_what_people_see_where_a_model_says_more_than_a_token(text: str, kind: Kind, shown: str) -> None:
+    assert visible(text, kind, ack_max_chars=300) == shown
+
+
+letters = st.text(st.characters(categories=["Lu", "Ll", "Lo", "Nd"]), min_size=1, max_size=8)
+
+
+@given(st.lists(letters, min_size=1, max_size=6), st.lists(letters, min_size=1, max_size=6), st.booleans())
+def test_a_token_within_prose_or_code_stays_as_it_is(before: list[str], after: list[str], code: bool) -> None:
+    """Spec NR-17."""
+    for token in ("NO_REPLY", "HEARTBEAT_OK"):
+        for kind in Kind:
+            said = f"`{token}`" if code else token
+            text = f"{' '.join(before)} {said} {' '.join(after)}"
+            assert visible(text, kind) == text
+            fenced = f"{' '.join(before)}\n```\n{token}\n```\n{' '.join(after)}"
+            assert visible(fenced, kind) == fenced
 
 
 CALL = "<tool_call>\n<function=exec>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>"

@@ -9,7 +9,7 @@ import pytest
 from adapters.web import wire
 from adapters.web.guard import Refusal
 from adapters.web.wire import ChatRequest
-from gateway.feed import TurnEnded
+from gateway.feed import TurnEnded, TurnGone
 
 
 def test_a_chat_request_has_defaults() -> None:
@@ -71,3 +71,7 @@ def test_a_limit_is_bounded(text: str | None, limit: int) -> None:
 def test_a_number_must_be_one(text: str) -> None:
     with pytest.raises(Refusal):
         wire.read_number({"before": text}, "before")
+
+
+def test_a_turn_that_was_cut_off_is_no_longer_under_way() -> None:
+    assert wire.events(TurnGone("1.1"), "main") == [{"type": "progress", "status": "done"}]

@@ -1,0 +1,457 @@
+"""Shows that the bot lives while a turn runs: typing, a reaction, the reply as it grows, a Stop button."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from adapters.telegram.drafts import Draft
+from adapters.telegram.gate import Gate
+from adapters.telegram.render import Entity, render
+from adapters.telegram.text import LIMIT, units
+from gateway.clock import Clock
+from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
+from gateway.feed import Event, TurnEnded, TurnGone, TurnStarted
+from gateway.types import Address, Chat, Json, JsonObject, Kind, Outgoing, Receipt
+
+log = logging.getLogger(__name__)
+
+FIRST = 0.3
+"""Seconds of a turn in which nothing is shown: a fast reply costs no other request."""
+
+BEAT = 0.5
+"""Seconds between two looks at a turn."""
+
+TYPING = 4.0
+"""Seconds between two chat actions; the platform forgets one after five (Bot API sendChatAction)."""
+
+QUIET_TURN = 120.0
+"""Seconds without any event after which a turn is no longer said to be typing (spec IN-14)."""
+
+PRIVATE_FIRST, GROUP_FIRST = 1.0, 1.5
+"""Seconds of a turn after which its reply may be seen growing."""
+
+SPACING = 1.0
+"""Seconds between two versions of a draft at the least (spec ST-5)."""
+
+GROUP_MOST = 4.0
+"""The same after many edits: a group takes 20 messages a minute (libraries 1)."""
+
+KEEP_ALIVE = 25.0
+"""Seconds after which a draft is sent again; it disappears after 30 (Bot API sendMessageDraft)."""
+
+HOLD = 30.0
+"""Seconds for which a draft waits to be replaced by its reply, which the outbox brings."""
+
+CLOSING = 5.0
+"""Seconds in which drafts are cleared away when the gateway stops."""
+
+PATIENCE = 2.0
+"""Seconds that a chat may be busy for its draft to become the reply at once."""
+
+STOP = "stop"
+"""What the Stop button hands back."""
+
+_GENERAL = 1
+"""The topic of a forum to which messages go without `message_thread_id`, and actions with it (spec TG-17)."""
+
+_STARTED_BY_PEOPLE = (Kind.MESSAGE, Kind.APPROVAL)
+_LIMIT = 10
+"""Seconds for one request: what it shows is old by then."""
+
+
+class Call(Protocol):
+    """Asks the Bot API: `await call("sendMessage", {"chat_id": 7, "text": "hi"}, limit=10)`.
+
+    Raises: ChannelStopped, DeliveryRetry, DeliveryUnsure, DeliveryError.
+    """
+
+    async def __call__(self, method: str, params: Mapping[str, Json], *, limit: int) -> Json: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How lively the bot is. `ack_reaction` is one of the emoji that bots may react with, "" for none."""
+
+    streaming: bool = True
+    ack_reaction: str = "👀"
+    ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
+    ack_remove: bool = False
+
+    def acknowledges(self, turn: TurnStarted) -> bool:
+        """Return whether the message of a turn gets a reaction (spec IN-15)."""
+        if not self.ack_reaction or not turn.message_id.isdecimal():
+            return False
+        return self.ack_scope == "all" or (
+            self.ack_scope == "group-mentions" and turn.chat is Chat.GROUP and turn.aimed
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """A turn under way and what is shown of it. Times are of the clock's `now`.
+
+    `over` gets the key of the first message of the reply, "" if there is none; `still` is set when no
+    request of ours is under way any more; `freed` when the reply needs the draft no more, which is the
+    message `message_id` until it has become the reply or is gone.
+    """
+
+    address: Address
+    event: TurnStarted
+    began: float
+    number: int
+    over: asyncio.Future[str]
+    freed: asyncio.Future[None]
+    still: asyncio.Event = field(default_factory=asyncio.Event)
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    draft: Draft = field(default_factory=Draft)
+    heard: float = 0.0
+    typed: float = float("-inf")
+    types: bool = True
+    shows: bool = True
+    acked: bool = False
+    message_id: int = 0
+    shown: str = ""
+    shown_at: float = float("-inf")
+    versions: int = 0
+
+    @property
+    def is_private(self) -> bool:
+        return self.event.chat is Chat.DIRECT
+
+
+@dataclass(slots=True, kw_only=True)
+class Presence:
+    """Watches the turns of one channel; what it can't show never harms a turn.
+
+    `gate` is the one through which messages leave.
+    """
+
+    channel: str
+    call: Call
+    clock: Clock
+    manner: Manner = field(default_factory=Manner)
+    gate: Gate = field(default_factory=Gate)
+    _live: dict[Address, _Turn] = field(default_factory=dict)
+    _answered: dict[str, _Turn] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _forums: dict[str, bool] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _has_drafts: bool = True
+    _has_ack: bool = True
+    _closed: bool = False
+
+    def sees(self, address: Address) -> bool:
+        return address.channel == self.channel
+
+    def push(self, address: Address, event: Event) -> None:
+        """Take note of what happens in a turn."""
+        turn = self._live.get(address)
+        match event:
+            case TurnStarted():
+                self._end(address, "")  # one that was stopped may not have said so yet
+                if event.kind in _STARTED_BY_PEOPLE and not self._closed:
+                    self._begin(address, event)
+            case TurnEnded(reply=reply):
+                self._end(address, reply)
+            case TurnGone(name):
+                if turn is not None and turn.event.turn == name:
+                    self._end(address, "")
+            case _:
+                if turn is not None:
+                    turn.heard = self.clock.now()
+                    turn.draft.take(event, turn.heard)
+
+    async def finish(self, message: Outgoing, edit: Callable[[int], Awaitable[None]]) -> Receipt | None:
+        """Put a reply where its draft is, by `edit(message_id)`; None if it is to be sent (spec ST-3).
+
+        By then no request for the draft is under way, and a draft that could not become the reply is gone.
+        Raises: DeliveryRetry while the chat wants to hear nothing; the draft waits then.
+        """
+        turn = self._answered.get(message.key)
+        if turn is None:
+            return None
+        await turn.still.wait()
+        if turn.message_id and (wait := self._wait_of(turn)) > PATIENCE:
+            raise DeliveryRetry("Telegram takes no more messages there now", after=wait)
+        try:
+            async with turn.changing:
+                receipt = await self._become(turn, message, edit)
+        except DeliveryRetry as error:
+            self._rest(turn, error)
+            raise
+        if not turn.freed.done():
+            turn.freed.set_result(None)
+        return receipt
+
+    async def close(self) -> None:
+        """Clear away what is shown of turns that have not ended."""
+        self._closed = True
+        for address in list(self._live):
+            self._end(address, "")
+        for turn in self._answered.values():
+            if not turn.freed.done():
+                turn.freed.set_result(None)
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=CLOSING)
+            for task in left:
+                task.cancel()
+
+    def _begin(self, address: Address, event: TurnStarted) -> None:
+        loop, now = asyncio.get_running_loop(), self.clock.now()
+        turn = _Turn(
+            address, event, now, next(self._numbers), loop.create_future(), loop.create_future(), heard=now
+        )
+        self._live[address] = turn
+        task = loop.create_task(self._accompany(turn))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _end(self, address: Address, reply: str) -> None:
+        turn = self._live.pop(address, None)
+        if turn is not None:
+            turn.over.set_result(reply)
+            if reply:
+                self._answered[reply] = turn
+
+    async def _accompany(self, turn: _Turn) -> None:
+        """Show a turn until it is over, and clear away what must not stay."""
+        try:
+            await self._until_over(turn)
+            turn.still.set()
+            await self._clear(turn)
+        except Exception:  # root of the clearing away: a reply must not wait for it
+            log.exception("presence.failed")
+        finally:
+            turn.still.set()
+            self._answered.pop(turn.over.result() if turn.over.done() else "", None)
+
+    async def _until_over(self, turn: _Turn) -> None:
+        await self._wait(turn.over, FIRST)
+        while not turn.over.done():
+            try:
+                await self._look(turn)
+            except Exception:  # root of a turn's signs of life: without them it goes on all the same
+                log.exception("presence.failed")
+                await asyncio.wait({turn.over})
+            else:
+                await self._wait(turn.over, BEAT)
+
+    async def _look(self, turn: _Turn) -> None:
+        """Show what is due."""
+        if self._wait_of(turn) > 0:  # telegram-out-10: not one more request, then the newest state at once
+            return
+        now = self.clock.now()
+        if turn.types and self._types_now(turn, now):
+            turn.typed = now
+            await self._type(turn)
+        if self._has_ack and not turn.acked and self.manner.acknowledges(turn.event):
+            turn.acked = True
+            await self._react(turn, self.manner.ack_reaction)
+        if self.manner.streaming and turn.shows and self._wait_of(turn) <= 0:
+            await self._show(turn, now)
+
+    def _types_now(self, turn: _Turn, now: float) -> bool:
+        at_once = turn.is_private or turn.event.aimed
+        if not at_once and not turn.draft.speaks:
+            return False
+        return now - turn.typed >= TYPING and now - turn.heard < QUIET_TURN
+
+    async def _type(self, turn: _Turn) -> None:
+        try:
+            topic = _topic(turn) or await self._general(turn)
+            await self._ask(turn, "sendChatAction", {"action": "typing", **topic})
+        except DeliveryError as error:
+            turn.types = False
+            log.debug("typing.refused", extra={"problem": str(error)})
+
+    async def _react(self, turn: _Turn, emoji: str) -> None:
+        reaction = [{"type": "emoji", "emoji": emoji}] if emoji else []
+        about = {"message_id": int(turn.event.message_id), "reaction": reaction}
+        try:
+            await self._ask(turn, "setMessageReaction", about)
+        except DeliveryError as error:
+            if "REACTION_INVALID" in str(error):
+                self._has_ack = False
+                problem = f"Telegram has no reaction {emoji!r}: change ack_reaction"
+                log.warning("ack.refused", extra={"problem": problem})
+            log.debug("ack.failed", extra={"problem": str(error)})
+
+    async def _show(self, turn: _Turn, now: float) -> None:
+        """Bring what people see of the reply up to date."""
+        private = turn.is_private and self._has_drafts
+        if now - turn.began < (PRIVATE_FIRST if private else GROUP_FIRST):
+            return
+        text = turn.draft.look(now)
+        old = now - turn.shown_at
+        if not text or old < (SPACING if private else _spacing(turn.versions)):
+            return
+        if text == turn.shown and not (private and old >= KEEP_ALIVE):
+            return
+        turn.shown_at = now
+        turn.versions += 1
+        if await (self._draft(turn, text) if private else self._write(turn, text)):
+            turn.shown = text
+
+    async def _draft(self, turn: _Turn, text: str) -> bool:
+        """Show a draft of the platform; a server that has none gets a message that is edited instead."""
+        params = {"draft_id": turn.number, "can_stop": True, **_shown(text), **_topic(turn)}
+        try:
+            return await self._ask(turn, "sendMessageDraft", params) is not None
+        except DeliveryError as error:
+            if str(error).startswith("Forbidden"):
+                turn.shows = False
+            else:
+                self._has_drafts = False
+                log.info("drafts.off", extra={"problem": str(error)})
+        return False
+
+    async def _write(self, turn: _Turn, text: str) -> bool:
+        """Write or edit the message that will become the reply."""
+        button = {"text": "Stop", "callback_data": STOP}
+        params = {
+            **_shown(text),
+            "link_preview_options": {"is_disabled": True},
+            "reply_markup": {"inline_keyboard": [[button]]},
+        }
+        try:
+            if turn.message_id:
+                params["message_id"] = turn.message_id
+                return await self._ask(turn, "editMessageText", params) is not None
+            self.gate.take(turn.address.chat, self.clock.now())
+            sent = await self._ask(turn, "sendMessage", {**params, **_topic(turn)}, unsure=False)
+        except (DeliveryError, DeliveryUnsure) as error:
+            if _is_same(error):
+                return True
+            turn.shows = False
+            log.debug("draft.refused", extra={"problem": str(error)})
+            return False
+        turn.message_id = int(sent["message_id"]) if sent else 0
+        return sent is not None
+
+    async def _become(
+        self, turn: _Turn, message: Outgoing, edit: Callable[[int], Awaitable[None]]
+    ) -> Receipt | None:
+        """Make the draft the reply, or delete it."""
+        if not turn.message_id:
+            return None
+        if not message.attachments and not message.reply_to and await _edited(edit, turn.message_id):
+            receipt, turn.message_id = Receipt(str(turn.message_id)), 0
+            return receipt
+        await self._delete(turn)
+        return None
+
+    async def _clear(self, turn: _Turn) -> None:
+        """Wait for the reply to take the draft's place; delete a draft that gets none (spec NR-9)."""
+        if turn.message_id and turn.over.result():
+            await self._wait(turn.freed, HOLD)
+        async with turn.changing:
+            if turn.message_id:
+                await self._delete(turn)
+        if turn.acked and self.manner.ack_remove:
+            await self._react(turn, "")
+
+    async def _delete(self, turn: _Turn) -> None:
+        """Delete the draft; try for a while, because a stale one would be taken for an answer."""
+        message_id, turn.message_id = turn.message_id, 0
+        for _ in range(3):
+            await self._wait(None, self._wait_of(turn))
+            try:
+                if await self._ask(turn, "deleteMessage", {"message_id": message_id}) is not None:
+                    return
+            except DeliveryError as error:
+                log.info("draft.stays", extra={"problem": str(error)})
+                return
+
+    async def _ask(
+        self, turn: _Turn, method: str, params: Mapping[str, Json], *, unsure: bool = True
+    ) -> Json | None:
+        """Ask the platform; None if that failed for now.
+
+        Raises: DeliveryError; DeliveryUnsure if that makes a difference, which `unsure` denies.
+        """
+        chat = turn.address.chat
+        try:
+            return await self.call(method, {"chat_id": int(chat), **params}, limit=_LIMIT)
+        except DeliveryRetry as error:
+            self._rest(turn, error)
+        except DeliveryUnsure:
+            if not unsure:
+                raise
+        except (
+            ChannelStopped
+        ) as error:  # 404: it has no such method; a refused token stops the channel anyway
+            raise DeliveryError(str(error)) from error
+        return None
+
+    def _wait_of(self, turn: _Turn) -> float:
+        return self.gate.wait(turn.address.chat, self.clock.now())
+
+    def _rest(self, turn: _Turn, error: DeliveryRetry) -> None:
+        if error.after:
+            self.gate.pause(turn.address.chat, self.clock.now() + error.after)
+
+    async def _general(self, turn: _Turn) -> JsonObject:
+        """Return what an action in the general topic of a forum needs; asks once what a chat is."""
+        chat = turn.address.chat
+        if turn.is_private:
+            return {}
+        if chat not in self._forums:
+            about = await self._ask(turn, "getChat", {})
+            if isinstance(about, dict):
+                self._forums[chat] = about.get("is_forum") is True
+        return {"message_thread_id": _GENERAL} if self._forums.get(chat) else {}
+
+    async def _wait(self, end: asyncio.Future[str] | asyncio.Future[None] | None, seconds: float) -> None:
+        """Wait so long, or until `end`."""
+        if seconds <= 0 or (end is not None and end.done()):
+            return
+        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
+        awaited: set[asyncio.Future[Any]] = {sleeping, end} if end else {sleeping}
+        try:
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sleeping.cancel()
+
+
+def _topic(turn: _Turn) -> JsonObject:
+    thread = turn.address.thread
+    return {"message_thread_id": int(thread)} if thread.isdecimal() and int(thread) != _GENERAL else {}
+
+
+def _shown(text: str) -> JsonObject:
+    """Return Markdown as parameters of sendMessage; as plain text if it grows too long when it is shown."""
+    drawn = render(text)
+    if units(drawn.text) > LIMIT:
+        return {"text": text}
+    entities = [_entity(one) for one in drawn.entities]
+    return {"text": drawn.text, **({"entities": entities} if entities else {})}
+
+
+def _entity(one: Entity) -> JsonObject:
+    about = {"type": one.kind, "offset": one.offset, "length": one.length}
+    return about | {name: value for name, value in (("url", one.url), ("language", one.language)) if value}
+
+
+async def _edited(edit: Callable[[int], Awaitable[None]], message_id: int) -> bool:
+    """Return whether the draft has become the reply; not if that is unknown."""
+    try:
+        await edit(message_id)
+    except (DeliveryError, DeliveryUnsure) as error:
+        log.info("draft.left", extra={"problem": str(error)})
+        return _is_same(error)
+    return True
+
+
+def _is_same(error: SendError) -> bool:
+    """Return whether an edit was refused because there was nothing to change (Bot API editMessageText)."""
+    return "message is not modified" in str(error)
+
+
+def _spacing(versions: int) -> float:
+    """Return the seconds between two versions of a message in a group: more after each."""
+    return min(GROUP_MOST, SPACING * 1.25**versions)

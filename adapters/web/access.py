@@ -1,0 +1,62 @@
+"""What the command line asks of a running gateway: who may talk, why not, heartbeats and schedules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from adapters.web import wire
+from adapters.web.answer import as_json, ask, read_body
+from adapters.web.guard import Refusal
+from adapters.web.reads import Control
+
+BEAT_ACTIONS = ("status", "now", "pause", "resume")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRoutes:
+    """Routes of the server, behind its guard."""
+
+    control: Control
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes."""
+        return [
+            web.get("/api/pairing", self._pairing, allow_head=False),
+            web.get("/api/why", self._why, allow_head=False),
+            web.post("/api/pairing/approve", self._approve),
+            web.post("/api/pairing/revoke", self._revoke),
+            web.post("/api/heartbeat", self._heartbeat),
+            web.post("/api/cron", self._cron),
+        ]
+
+    async def _pairing(self, _: web.Request) -> web.Response:
+        return as_json(await ask(self.control.pairing()))
+
+    async def _approve(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        code, notify = wire.read_text(body, "code"), wire.read_flag(body, "notify")
+        return as_json(await ask(self.control.approve(code, notify=notify)))
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        channel, sender = wire.read_text(body, "channel"), wire.read_text(body, "sender")
+        return as_json(await ask(self.control.revoke(channel, sender)))
+
+    async def _heartbeat(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        action, dry_run = wire.read_text(body, "action"), wire.read_flag(body, "dry_run")
+        if action not in BEAT_ACTIONS:
+            raise Refusal(400, "invalid_request", f"`action` must be one of {', '.join(BEAT_ACTIONS)}")
+        return as_json(await ask(self.control.heartbeat(action, dry_run=dry_run)))
+
+    async def _cron(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        name = wire.read_text(body, "name") if body.get("name") else ""
+        return as_json(await ask(self.control.cron(wire.read_text(body, "action"), name)))
+
+    async def _why(self, request: web.Request) -> web.Response:
+        message = request.query.get("message", "")[: wire.LONGEST_ARGUMENT]
+        chat = wire.read_text(request.query, "chat")
+        return as_json(await ask(self.control.why(chat, wire.storable(message))))

@@ -1,0 +1,141 @@
+"""What the command line asks of the gateway: over HTTP while one runs, else of the database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from typing import TypeAlias
+from urllib.parse import urlencode
+
+from gateway import pairing, why
+from gateway.access import Policy
+from gateway.config import HttpSettings
+from gateway.errors import ConfigError, StoreError
+from gateway.heartbeat import Heartbeat
+from gateway.store import fates, members
+from gateway.store.engine import Database
+from gateway.timetable import Timetable
+from gateway.types import JsonObject
+
+TIMEOUT = 30.0
+LARGEST = 2**20
+"""Bytes of an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreControl:
+    """Plain JSON about who may talk, and why, about heartbeats and schedules. May raise StoreError.
+
+    `owned`: the configuration names an owner. `sent` is called when there is a message to send. `beats`
+    returns the heartbeats, None before they are wired; `idle`: no gateway runs that could act on them.
+    """
+
+    db: Database
+    policies: Mapping[str, Policy]
+    owned: bool
+    sent: Callable[[], None]
+    beats: Callable[[], Heartbeat | None] = lambda: None
+    timetable: Timetable | None = None
+    idle: bool = False
+
+    async def pairing(self) -> JsonObject:
+        """Return `requests` and `members`, see `pairing.everybody`."""
+        now = self.db.now()
+        return await self.db.read(lambda tx: pairing.everybody(tx, now))
+
+    async def approve(self, code: str, *, notify: bool) -> JsonObject:
+        """Let in whoever got this code; return `{"person": …}`, null if nobody did."""
+        now = self.db.now()
+        person = await self.db.write(
+            lambda tx: pairing.approve(tx, code, now, owned=self.owned, notify=notify)
+        )
+        if person is not None and notify:
+            self.sent()
+        return {"person": pairing.person_json(person) if person else None}
+
+    async def revoke(self, channel: str, sender: str) -> JsonObject:
+        """Undo an approval or close a request; return `{"found": bool}`."""
+        return {"found": await self.db.write(lambda tx: members.revoke(tx, channel, sender))}
+
+    async def why(self, chat: str, message: str) -> JsonObject:
+        """Return `{"message": …}` as `why.explain` does, null if nothing is known."""
+        now = self.db.now()
+        found = await self.db.read(lambda tx: fates.newest(tx, chat, message, now))
+        return {"message": why.explain(found, self.policies) if found else None}
+
+    async def cron(self, action: str, name: str) -> JsonObject:
+        """Act on schedules, see `Timetable`."""
+        if self.timetable is None:
+            return {"problem": "there are no schedules here"}
+        return await self.timetable.cron(action, name)
+
+    async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
+        """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it.
+
+        Raises: ConfigError when nobody is there to do it.
+        """
+        if self.idle and action == "now" and not dry_run:
+            raise ConfigError("no gateway is running that could do it; start one with `crayfish run`")
+        beats = self.beats()
+        if beats is None:
+            raise StoreError("the gateway is starting: try again")
+        return await beats.act(action, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteControl:
+    """The same, answered by the gateway that runs on this machine. Raises: ConfigError, StoreError."""
+
+    http: HttpSettings
+
+    async def pairing(self) -> JsonObject:
+        return await self._ask("GET", "/api/pairing")
+
+    async def approve(self, code: str, *, notify: bool) -> JsonObject:
+        return await self._ask("POST", "/api/pairing/approve", {"code": code, "notify": notify})
+
+    async def revoke(self, channel: str, sender: str) -> JsonObject:
+        return await self._ask("POST", "/api/pairing/revoke", {"channel": channel, "sender": sender})
+
+    async def why(self, chat: str, message: str) -> JsonObject:
+        return await self._ask("GET", f"/api/why?{urlencode({'chat': chat, 'message': message})}")
+
+    async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
+        return await self._ask("POST", "/api/heartbeat", {"action": action, "dry_run": dry_run})
+
+    async def cron(self, action: str, name: str) -> JsonObject:
+        """Act on schedules, see `timetable.Timetable`."""
+        return await self._ask("POST", "/api/cron", {"action": action, "name": name})
+
+    async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
+        return await asyncio.to_thread(self._answer, method, path, body)
+
+    def _answer(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+        """Raise ConfigError when nothing answers or the token is wrong, StoreError when it can't now."""
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if token := self.http.token.get_secret_value():
+            headers["Authorization"] = f"Bearer {token}"
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.http.host, self.http.host)  # noqa: S104 - compared, not bound
+        try:
+            with closing(HTTPConnection(host, self.http.port, timeout=TIMEOUT)) as connection:
+                connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+                response = connection.getresponse()
+                found = json.loads(response.read(LARGEST))
+        except (OSError, HTTPException, ValueError) as error:
+            raise ConfigError(
+                f"a gateway has this database, but does not answer at {host}:{self.http.port} ({error}); "
+                "check that this is its config file, or stop it and try again"
+            ) from error
+        if response.status == 200:
+            return dict(found)
+        message = str(found.get("error", {}).get("message", response.status))
+        raise (
+            StoreError(message) if response.status == 503 else ConfigError(f"the gateway refuses: {message}")
+        )
+
+
+Control: TypeAlias = StoreControl | RemoteControl

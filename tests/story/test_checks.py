@@ -1,0 +1,67 @@
+"""What the owner of a bot sees of its heartbeats, and does about them."""
+
+from __future__ import annotations
+
+from tests.fakes.model_api import reply
+from tests.story.house import House
+
+OWNER = 'dm_policy = "allowlist"\nallow_from = [7]'
+SETTINGS = '[access]\nowners = ["telegram:7"]\n[heartbeat]\nevery = "30m"\n'
+
+
+async def ready(house: House, checklist: str | None = "- Did a job fail?\n") -> None:
+    house.telegram, house.more = OWNER, SETTINGS
+    await house.start()
+    file = house.workspace / "HEARTBEAT.md"
+    file.unlink(missing_ok=True)
+    if checklist is not None:
+        file.write_text(checklist, encoding="utf-8")
+    house.api.say("hello")
+    await house.hears("you said: hello")
+
+
+async def test_the_owner_asks_for_a_heartbeat_hears_the_alert_and_asks_about_it(empty_house: House) -> None:
+    house = empty_house
+    await ready(house)
+    house.model.play(reply("openai", "The backup failed."), reply("openai", "It ran out of space."))
+    house.api.say("/heartbeat now")
+    await house.until(lambda: "The backup failed." in house.texts())
+    assert house.texts()[1].startswith("A heartbeat begins")
+    body = await house.asked(2)
+    assert "Did a job fail?" in body["messages"][0]["content"]
+    assert "hello" not in str(body["messages"][1:])
+    assert {tool["function"]["name"] for tool in body["tools"]} == {"read", "list_dir"}
+    house.api.say("why?")
+    await house.until(lambda: "It ran out of space." in house.texts())
+    assert "The backup failed." in str((await house.asked(3))["messages"])
+
+
+async def test_a_heartbeat_comes_by_itself_and_silence_is_silence(empty_house: House) -> None:
+    house = empty_house
+    await ready(house)
+    house.model.play(reply("openai", "HEARTBEAT_OK"))
+    house.gateway.timer.tick = 0.01
+    house.gateway.timer.set("look", house.clock.wall(), _nothing)
+    house.skip(1800)
+    await house.asked(2)
+    await house.rests()
+    assert house.texts() == ["you said: hello"]
+    assert house.rows("select status from beat") == [("ok",)]
+
+
+async def test_pause_resume_and_status_are_for_the_owner(empty_house: House) -> None:
+    house = empty_house
+    await ready(house)
+    for text in ("/heartbeat pause", "/heartbeat", "/heartbeat resume", "/heartbeat dance"):
+        house.api.say(text)
+        await house.rests()
+    _, paused, status, resumed, usage = house.texts()
+    assert paused == "Heartbeats are paused until /heartbeat resume."
+    assert "every 30 min; paused" in status
+    assert resumed == "Heartbeats go on."
+    assert usage == "Write /heartbeat status, now, pause or resume."
+    assert len(house.model.requests) == 1
+
+
+async def _nothing() -> None:
+    return
