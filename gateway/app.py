@@ -64,6 +64,8 @@ from gateway.workspace import Workspace
 if TYPE_CHECKING:
     from aiohttp.web import AbstractRouteDef
 
+    from adapters.slack import Features
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -299,9 +301,7 @@ async def open_gateway(
     return gateway
 
 
-async def _open_channels(
-    parts: Parts, gateway: Callable[[], Gateway | None], env: Mapping[str, str]
-) -> None:
+async def _open_channels(parts: Parts, gateway: Callable[[], Gateway | None], env: Mapping[str, str]) -> None:
     """Open the channels; the web page answers from here on, before slower things are loaded."""
     http, bots = parts.loaded.settings.http, parts.loaded.settings.channels.telegram.bots()
     doors = [door for name, bot in bots.items() for door in _add_telegram(parts, name, bot, env)]
@@ -373,7 +373,7 @@ def slack_path(account: str) -> str:
 
 def slack_features(bot: SlackAccount, url: str = "") -> Features:
     """Return what a configured app is to do; `url` is where Slack posts to, if it does."""
-    from adapters.slack.manifest import Features  # noqa: PLC0415 - only some commands need it
+    from adapters.slack import Features  # noqa: PLC0415 - only some commands need it
 
     rooms = bot.group_policy != "disabled"
     return Features(
@@ -468,7 +468,7 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
     # A terminal's gateway can't reach the other chats; their schedules wait for the real one.
     only = "console" if set(parts.channels) == {"console"} else ""
     schedules = Schedules(db=db, clock=clock, rules=_rules(parts.loaded, only))
-    tools = Toolbox([*FILE_TOOLS, cron_tool(schedules)], parts.workspace.path, attended_only={"cron"})
+    tools = Toolbox([*FILE_TOOLS, cron_tool(schedules)], parts.workspace.path, attended_only={"cron", "edit", "write"})
     sender = Sender(outbox=Outbox(db, owner), channels=parts.channels, bell=Bell(), clock=clock)
     turns = TurnRunner(
         journal=Journal(db, owner),
@@ -718,23 +718,24 @@ def slack_app(loaded: Loaded, account: str, url: str | None) -> JsonObject:
     `url` is the public address of the HTTP server, "" for Socket Mode, None for what is configured.
     Raises: ConfigError.
     """
-    from adapters.slack.manifest import manifest  # noqa: PLC0415 - only this command needs it
+    from adapters.slack import app_manifest  # noqa: PLC0415 - only this command needs it
 
     slack = loaded.settings.channels.slack
     bot = slack.account(account) if account else slack
     if bot is None:
         raise ConfigError(f"there is no [channels.slack.accounts.{account}]; add it, or leave --account out")
-    if url is None and bot.mode == "http":
-        raise ConfigError('mode = "http": give the public address of this server, --http https://…')
+    posts_to_us = bot.mode == "http" or (bot.signing_secret.get_secret_value() and not bot.by_socket)
+    if url is None and posts_to_us:
+        raise ConfigError("Slack is to post events: give the public address of this server, --http https://…")
     posts = f"{url.rstrip('/')}{slack_path(account)}" if url else ""
-    return manifest(slack_features(bot, posts))
+    return app_manifest(slack_features(bot, posts))
 
 
 def slack_scopes(bot: SlackAccount) -> Sequence[str]:
     """Return the scopes that the bot token of an app needs."""
-    from adapters.slack.manifest import scopes  # noqa: PLC0415 - only some commands need it
+    from adapters.slack import needed_scopes  # noqa: PLC0415 - only some commands need it
 
-    return scopes(slack_features(bot))
+    return needed_scopes(slack_features(bot))
 
 
 async def migrate(loaded: Loaded) -> str:

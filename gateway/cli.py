@@ -18,7 +18,7 @@ from gateway import __version__
 from gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from gateway.config import Loaded
+    from gateway.config import Loaded, SlackAccount
     from gateway.control import Control
     from gateway.types import JsonObject
 
@@ -107,9 +107,17 @@ def _migrate(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from gateway import doctor
 
-    findings = doctor.examine(arguments.config, os.environ, Path.cwd(), deep=arguments.deep)
+    findings = doctor.examine(
+        arguments.config, os.environ, Path.cwd(), deep=arguments.deep, slack_scopes=_slack_scopes
+    )
     print(doctor.as_json(findings) if arguments.json else doctor.as_text(findings))
     return REFUSED if doctor.failed(findings) else OK
+
+
+def _slack_scopes(bot: SlackAccount) -> Sequence[str]:
+    from gateway import app
+
+    return app.slack_scopes(bot)
 
 
 def _config_show(arguments: argparse.Namespace) -> int:
@@ -198,6 +206,16 @@ def _harmless(text: str) -> str:
     return "\n".join(map(visible, text.splitlines()))
 
 
+def _slack_manifest(arguments: argparse.Namespace) -> int:
+    import json
+
+    from gateway import app
+
+    url = "" if arguments.socket else arguments.http
+    print(json.dumps(app.slack_app(_load(arguments), arguments.account, url), ensure_ascii=False, indent=2))
+    return OK
+
+
 def _load(arguments: argparse.Namespace) -> Loaded:
     from gateway import config
 
@@ -209,6 +227,12 @@ def _log_to_stderr(loaded: Loaded, level: str) -> None:
 
     known = (*config.secrets(loaded.settings), *log.secrets_in(os.environ))
     log.configure(level, loaded.settings.log.format, known)
+
+
+def _https(text: str) -> str:
+    if not re.fullmatch(r"https://[^\s/?#]+[^\s?#]*", text):
+        raise argparse.ArgumentTypeError("the address must begin with https://: Slack posts to nothing else")
+    return text
 
 
 def _session(text: str) -> str:
@@ -224,6 +248,7 @@ GROUPS = {
     "pairing": "decide who may talk to the bot",
     "heartbeat": "what the bot looks after by itself",
     "cron": "what the bot does at set times",
+    "slack": "set up a Slack app",
 }
 
 COMMANDS: dict[str, tuple[Command, str]] = {
@@ -247,6 +272,7 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "cron resume": (functools.partial(_cron, "resume"), "let it run again"),
     "cron rm": (functools.partial(_cron, "rm"), "remove it"),
     "why": (_why, "say why a message was answered or not"),
+    "slack manifest": (_slack_manifest, "print what Slack makes an app from"),
     "migrate": (_migrate, "bring the database to this version's schema"),
 }
 
@@ -292,6 +318,11 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         parser.set_defaults(action=name.partition(" ")[2])
     if name == "heartbeat now":
         parser.add_argument("--dry-run", action="store_true", help="only say what a scheduled one would do")
+    if name == "slack manifest":
+        way = parser.add_mutually_exclusive_group()
+        way.add_argument("--socket", action="store_true", help="for Socket Mode")
+        way.add_argument("--http", metavar="URL", type=_https, help="for events that Slack posts there")
+        parser.add_argument("--account", metavar="NAME", default="", help="of [channels.slack.accounts]")
     if name == "why":
         parser.add_argument("chat", metavar="CHAT", help="a chat's id, alone or as channel:id")
         parser.add_argument("message", metavar="MESSAGE", nargs="?", default="", help="default: the newest")

@@ -126,6 +126,16 @@ def _emoji_name(text: str) -> str:
     return text
 
 
+def _slack_channels(ids: tuple[str, ...]) -> tuple[str, ...]:
+    for one in ids:
+        if one != "*" and not re.fullmatch(r"[CG][A-Z0-9]+", one):
+            raise ValueError(
+                f'must be ids of channels, such as "C012ABCDEF", or "*", and not {one!r}: the id stands at '
+                "the bottom of the channel's details"
+            )
+    return ids
+
+
 def _slack_url(text: str) -> str:
     return f"{_http_url(text)}/"
 
@@ -434,9 +444,9 @@ class SlackAccount(ChannelAccess):
     signing_secret: SecretStr = SecretStr("")
     api_base: Annotated[str, AfterValidator(_slack_url)] = "https://slack.com/api/"
     media_max_mb: int = Field(default=20, ge=1, le=200)
-    reply_in_channel: Names = ()
+    reply_in_channel: Annotated[Names, AfterValidator(_slack_channels)] = ()
     dm_threads: bool = False
-    ring_everybody: Names = ()
+    ring_everybody: Annotated[Names, AfterValidator(_slack_channels)] = ()
     streaming: Literal["auto", "off"] = "auto"
     ack_reaction: Annotated[str, AfterValidator(_emoji_name)] = "eyes"
     ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
@@ -459,6 +469,10 @@ class SlackSettings(SlackAccount):
         found: dict[str, SlackAccount] = {"slack": self}
         found |= {f"slack-{name}": self._account(one) for name, one in self.accounts.items()}
         return {name: one for name, one in found.items() if one.enabled and one.bot_token.get_secret_value()}
+
+    def account(self, name: str) -> SlackAccount | None:
+        """Return one of the accounts with what it inherits, None if there is none of that name."""
+        return self._account(self.accounts[name]) if name in self.accounts else None
 
     def _account(self, account: SlackAccount) -> SlackAccount:
         """Return an account with what it inherits; nobody who is shut out above is let in by a wildcard."""

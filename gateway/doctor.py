@@ -10,7 +10,7 @@ import socket
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -62,10 +62,18 @@ class Finding:
 Check: TypeAlias = Callable[[Loaded], Iterable[Finding]]
 
 
-def examine(path: Path | None, env: Mapping[str, str], cwd: Path, *, deep: bool = False) -> list[Finding]:
+def examine(
+    path: Path | None,
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    deep: bool = False,
+    slack_scopes: Callable[[SlackAccount], Sequence[str]] = lambda _bot: (),
+) -> list[Finding]:
     """Run every check; with `deep` also those that ask platforms and model, and read the whole database.
 
     Nothing is written, and without `deep` nothing beyond this machine and the database is asked.
+    `slack_scopes` says which scopes a Slack app needs as it is configured.
     """
     findings = [_python()]
     try:
@@ -76,6 +84,8 @@ def examine(path: Path | None, env: Mapping[str, str], cwd: Path, *, deep: bool 
     findings += [finding for check in checks for finding in check(loaded)]
     findings.append(_model(loaded.settings.model, env))
     if deep:
+        for name, bot in loaded.settings.channels.slack.bots().items():
+            findings += _slack_answers(name, bot, slack_scopes(bot))
         findings.append(_model_answers(loaded.settings.model, env))
     redact = Redactor((*config.secrets(loaded.settings), *secrets_in(env)))
     return [replace(one, text=visible(redact(one.text))) for one in findings]
@@ -497,6 +507,37 @@ def _contradictions(
             "a group has require_mention = false, but privacy mode hides what is said there",
             "/setprivacy at @BotFather, then add the bot to the group again; or make it an admin there",
         )
+
+
+def _slack_answers(name: str, bot: SlackAccount, needed: Sequence[str]) -> Iterator[Finding]:
+    """Ask the Web API who we are and what we may do (Web API auth.test and its header x-oauth-scopes)."""
+    from http.client import HTTPException
+    from urllib.request import Request, urlopen
+
+    token = {"Authorization": f"Bearer {bot.bot_token.get_secret_value()}"}
+    try:
+        with urlopen(Request(f"{bot.api_base}auth.test", b"", token), timeout=_TIMEOUT) as answer:  # noqa: S310 - http(s) only, by config
+            me, header = json.load(answer), answer.headers.get("x-oauth-scopes")
+    except (OSError, HTTPException, ValueError) as error:
+        yield Finding(
+            Level.FAIL, name, f"{bot.api_base} gives no answer: {error}", "check the network and api_base"
+        )
+        return
+    if not isinstance(me, dict) or not me.get("ok"):
+        problem = me.get("error") if isinstance(me, dict) else "no object"
+        remedy = "install the app again at api.slack.com/apps and copy its bot token"
+        yield Finding(Level.FAIL, name, f"{bot.api_base} answers {problem}", remedy)
+        return
+    yield Finding(Level.OK, name, f"{bot.api_base} knows us as {me.get('user')} in {me.get('team')}")
+    if header is not None and (missing := lacking(needed, header)):
+        remedy = "add them at api.slack.com/apps, OAuth & Permissions (`crayfish slack manifest` prints all)"
+        text = f"the bot token lacks {', '.join(missing)}"
+        yield Finding(Level.WARN, name, text, f"{remedy}, and install the app again")
+
+
+def lacking(needed: Iterable[str], granted: str) -> list[str]:
+    """Return which scopes are not in a list that is separated by commas."""
+    return sorted(set(needed) - {one.strip() for one in granted.split(",")})
 
 
 _CHECKS: tuple[Check, ...] = (

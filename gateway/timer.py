@@ -13,7 +13,7 @@ from gateway.bell import Bell
 from gateway.clock import Clock
 
 if TYPE_CHECKING:
-    from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
+    from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +66,7 @@ class Timer:
         self._alarms[name] = _Alarm(name, at, run, replan)
         if at <= self.clock.wall():
             return
-        from apscheduler.triggers.date import (  # type: ignore[import-untyped]  # noqa: PLC0415 - 74 ms, with the scheduler
-            DateTrigger,
-        )
+        from apscheduler.triggers.date import DateTrigger  # noqa: PLC0415 - 74 ms, with the scheduler
 
         trigger = DateTrigger(datetime.fromtimestamp(at, UTC))
         self._started().add_job(self._ring, trigger, id=name, replace_existing=True)

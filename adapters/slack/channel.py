@@ -53,6 +53,8 @@ class Link:
     """How Slack is reached, and how it reaches us.
 
     With an `app_token` the app listens by Socket Mode, else Slack posts to `path`, signed with the secret.
+    `largest` is the bytes of a file that is fetched, `ping` and `hello` the seconds of a socket's silence
+    after which it is asked for a sign of life, and for which a new one may take to greet.
     """
 
     bot_token: str = field(repr=False)
@@ -63,6 +65,7 @@ class Link:
     largest: int = 20_000_000
     link_preview: bool = False
     ping: float = 20.0
+    hello: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +243,7 @@ class Slack:
                     left=catch_up.left,
                     back=catch_up.back,
                     ping=self._link.ping,
+                    hello=self._link.hello,
                 ).run()
             self._receiver = receiver
             self._health.state, self._health.last_error = "listening", None

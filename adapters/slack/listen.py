@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 EARLIER: Final = 20
 """Messages of a thread that are read when the bot is first named there (spec SL-18)."""
 
-PATIENCE: Final = 2.0
+PATIENCE: Final = 1.2
 """Seconds for what is asked of Slack before a delivery is committed (spec SL-3)."""
 
 _REMEMBERED: Final = 5000
@@ -187,16 +187,11 @@ class Listener:
             before, quote = await self._earlier(stimulus)
             stimulus = replace(stimulus, quote=stimulus.quote or quote)
         self._note(stimulus)
-        stimuli = [await self._finished(one) for one in (*before, stimulus)]
-        await self.accept(stimuli, cursor=self._moved(stimulus))
-
-    def _moved(self, stimulus: Stimulus) -> Cursor | None:
-        """Return how far the chats were read, unless what was missed before is still being fetched."""
-        ts = stimulus.message_id
-        if stimulus.edits or ts <= self.seen:
-            return None
-        self.seen = ts
-        return None if self.catching_up else Cursor(self.cursor, ts)
+        ts = self.seen if stimulus.edits else max(self.seen, stimulus.message_id)
+        # While what was missed before is still being fetched, the next process must begin there.
+        cursor = None if self.catching_up or ts == self.seen else Cursor(self.cursor, ts)
+        await self.accept(await self._finished(*before, stimulus), cursor=cursor)
+        self.seen = max(self.seen, ts)
 
     def _note(self, stimulus: Stimulus) -> None:
         """Remember who is in the chat: only those may be rung by a reply."""
@@ -207,8 +202,11 @@ class Listener:
         if mentioned:
             self.roster.note(chat, *mentioned)
 
-    async def _finished(self, stimulus: Stimulus) -> Stimulus:
-        return finished(stimulus, await self.names.of(self.api, wanted(stimulus)))
+    async def _finished(self, *stimuli: Stimulus) -> list[Stimulus]:
+        """Return stimuli with names for their ids; those of the last, which is what counts, come first."""
+        ids = dict.fromkeys(which for one in reversed(stimuli) for which in wanted(one))
+        names = await self.names.of(self.api, ids)
+        return [finished(one, names) for one in stimuli]
 
     async def _earlier(self, stimulus: Stimulus) -> tuple[list[Stimulus], str]:
         """Return what was said in a thread before the bot came, and a quote of what it is about.
@@ -267,7 +265,7 @@ class Listener:
             stimulus = replace(stimulus, text=f"{stimulus.text[:-1]} on your message “{beginning}”]")
         user = stimulus.sender.id.rpartition("/")[2]
         self.roster.note(stimulus.address.chat, user)
-        await self.accept([await self._finished(stimulus)])
+        await self.accept(await self._finished(stimulus))
 
     async def _private(self, read: Private) -> Answer:
         """Take in a command or a shortcut: the answer is for one person, so it goes to their direct chat."""
@@ -275,7 +273,7 @@ class Listener:
         if not chat:
             return _NO_CHAT if read.asked else OK
         stimulus = replace(read.stimulus, address=replace(read.stimulus.address, chat=chat))
-        await self.accept([await self._finished(stimulus)])
+        await self.accept(await self._finished(stimulus))
         return _ELSEWHERE if read.asked not in ("", chat) else OK
 
     async def _direct(self, user: str) -> str:

@@ -77,17 +77,17 @@ def _needs(features: Features) -> Iterator[_Need]:
         yield _ASSISTANT
 
 
-def scopes(features: Features) -> tuple[str, ...]:
+def needed_scopes(features: Features) -> tuple[str, ...]:
     """Return the scopes of the bot token, sorted."""
     return tuple(sorted(scope for need in _needs(features) for scope in need.scopes))
 
 
-def events(features: Features) -> tuple[str, ...]:
+def needed_events(features: Features) -> tuple[str, ...]:
     """Return the events that the app subscribes to, sorted."""
     return tuple(sorted(event for need in _needs(features) for event in need.events))
 
 
-def manifest(features: Features) -> JsonObject:
+def app_manifest(features: Features) -> JsonObject:
     """Return what Slack asks for under "Create an app, From a manifest" (Slack, App manifest reference)."""
     url = features.url
     posted = {"request_url": url} if url else {}
@@ -103,9 +103,9 @@ def manifest(features: Features) -> JsonObject:
             **(_commands(features, url) if features.command else {}),
             **({"assistant_view": {"assistant_description": "Ask me."}} if features.assistant else {}),
         },
-        "oauth_config": {"scopes": {"bot": list(scopes(features))}},
+        "oauth_config": {"scopes": {"bot": list(needed_scopes(features))}},
         "settings": {
-            "event_subscriptions": {**posted, "bot_events": list(events(features))},
+            "event_subscriptions": {**posted, "bot_events": list(needed_events(features))},
             "interactivity": {"is_enabled": True, **posted},
             "org_deploy_enabled": False,
             "socket_mode_enabled": not url,

@@ -25,7 +25,7 @@ KEPT: Final = 3600.0
 UNKNOWN: Final = 60.0
 """Seconds after which a name that could not be had is looked up again."""
 
-PATIENCE: Final = 1.5
+PATIENCE: Final = 1.0
 """Seconds that a message waits for names: Slack wants it acknowledged within three (spec SL-3)."""
 
 AT_ONCE: Final = 10
@@ -58,6 +58,9 @@ class Names:
                 await asyncio.gather(*(self._one(api, which) for which in ids))
         except TimeoutError:
             log.info("slack.names_late", extra={"count": len(ids)})
+            for which in ids:
+                if self._known.get(which, ("", 0.0))[1] <= self.clock.now():
+                    self._put(which, "", UNKNOWN)
 
     async def _one(self, api: SlackApi, which: str) -> None:
         try:

@@ -74,12 +74,12 @@ class Link:
         self.delivered_at = self.clock.now()
         self._reading = asyncio.create_task(self._read())
 
-    async def hello(self) -> None:
-        """Wait until Slack delivers here. Raises: DeliveryRetry if that does not happen."""
+    async def hello(self, patience: float) -> None:
+        """Wait so many seconds for Slack to deliver here. Raises: DeliveryRetry if that does not happen."""
         ended = asyncio.create_task(self.over.wait())
         greeted = asyncio.create_task(self.greeted.wait())
         try:
-            await asyncio.wait({ended, greeted}, timeout=HELLO, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({ended, greeted}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
             greeted.cancel()
@@ -156,6 +156,7 @@ class Links:
     left: Callable[[], None]
     back: Back
     ping: float = PING
+    hello: float = HELLO
     _retiring: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
@@ -195,7 +196,7 @@ class Links:
         url = await self.api.ticket(self.app_token)
         problem = ""
         try:
-            async with asyncio.timeout(HELLO):
+            async with asyncio.timeout(self.hello):
                 ws = await self.api.http.ws_connect(
                     url, heartbeat=self.ping, proxy=self.api.proxy, max_msg_size=2**22
                 )
@@ -206,7 +207,7 @@ class Links:
         link = Link(ws, self.dispatch, self.clock)
         link.start()
         try:
-            await link.hello()
+            await link.hello(self.hello)
         except DeliveryRetry:
             await link.close()
             raise

@@ -14,7 +14,7 @@ from gateway.types import Outgoing, Stimulus
 KEPT = 5000
 """Rows that are kept (attack size-015)."""
 
-SLACK = 500
+SPARE = 500
 """Rows beyond that before the oldest are deleted, so that not each message pays for it."""
 
 
@@ -54,5 +54,5 @@ def put(tx: Connection, dropped: Sequence[Dropped], now: float) -> None:
     ]
     tx.execute(sa.insert(verdict), rows)
     newest: int = tx.execute(_NEWEST).scalar_one()
-    if newest // SLACK != (newest - len(rows)) // SLACK:
+    if newest // SPARE != (newest - len(rows)) // SPARE:
         tx.execute(_PRUNE, {"last": newest - KEPT})

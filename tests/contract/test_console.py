@@ -170,7 +170,7 @@ async def test_a_person_sees_a_turn_as_it_happens_and_its_reply_once() -> None:
         await say(channel, "It is 42.")
         await say(channel, "not streamed")
         await say(channel, "from elsewhere", session="work")
-        channel.terminal.put(None)  # type: ignore[attr-defined]
+        channel.terminal.put(None)  # type: ignore[attr-defined]  # it is a Paper here
 
     paper = Paper(interactive=True).put("how many?")
     await Core(talk).chat(paper)
@@ -184,7 +184,7 @@ async def test_a_persons_lines_go_in_while_a_turn_runs() -> None:
     async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
         if stimulus.text == "/stop":
             await say(channel, "stopped", key=f"command:{stimulus.key}")
-            channel.terminal.put(None)  # type: ignore[attr-defined]
+            channel.terminal.put(None)  # type: ignore[attr-defined]  # it is a Paper here
 
     paper = Paper(interactive=True).put("long work", "/stop")
     await Core(talk).chat(paper)

@@ -23,8 +23,9 @@ class InPieces(ScriptedModel):
     async def reply(
         self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
     ) -> Reply:
-        for piece in self.pieces if on_text is not None else ():
-            on_text(piece)  # type: ignore[misc]  # there are pieces only for somebody
+        if on_text is not None:
+            for piece in self.pieces:
+                on_text(piece)
         return Reply(AssistantEntry("".join(self.pieces)))
 
 

@@ -19,7 +19,7 @@ from adapters.slack import Core, Link, Place, Slack
 from gateway.channel import Cursor, Poison
 from gateway.errors import ChannelStopped, ConfigError, DeliveryError, DeliveryRetry, StoreError
 from gateway.feed import Feed
-from gateway.types import Address, Attachment, Chat, Media, Outgoing, Stimulus
+from gateway.types import Address, Attachment, Chat, Media, Outgoing, Sender, Stimulus
 from tests.fakes.bot_api import Watched
 from tests.fakes.slack_api import (
     APP_TOKEN,
@@ -155,7 +155,7 @@ def channel_of(
 ) -> Slack:
     return Slack(
         name=name,
-        link=link or Link(bot_token=BOT_TOKEN, app_token=APP_TOKEN, api_base=slack.base, ping=0.2),
+        link=link or Link(bot_token=BOT_TOKEN, app_token=APP_TOKEN, api_base=slack.base, ping=0.2, hello=0.5),
         core=Core(
             cursors=store.cursor,
             recall=store.recall,
@@ -716,6 +716,54 @@ async def test_what_can_not_be_read_is_kept_and_not_asked_for_again(
     assert json.loads(store.poison[0].body)["event_id"] == "Ev9"
 
 
+@pytest.mark.parametrize(
+    ("event", "logged"),
+    [
+        (
+            {
+                "type": "message",
+                "subtype": "message_deleted",
+                "channel": CHANNEL,
+                "deleted_ts": "1.1",
+                "ts": "1.2",
+            },
+            "slack.message_deleted",
+        ),
+        (
+            {"type": "member_joined_channel", "user": BOT, "channel": CHANNEL, "inviter": HUMAN},
+            "slack.member_joined_channel",
+        ),
+        ({"type": "tokens_revoked", "tokens": {"bot": [BOT]}}, "slack.tokens_revoked"),
+        ({"type": "member_joined_channel", "user": HUMAN, "channel": CHANNEL}, ""),
+    ],
+)
+async def test_what_only_the_owner_cares_about_is_logged(
+    slack: SlackServer,
+    store: Store,
+    clock: QuickClock,
+    event: dict[str, Any],
+    logged: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with heard(slack, store, clock):
+        await slack.push(event)
+        await slack.settled()
+    assert (logged in caplog.messages) is bool(logged)
+    assert store.calls == 0
+
+
+async def test_a_talk_of_several_people_is_a_group_with_threads(
+    slack: SlackServer, store: Store, clock: QuickClock
+) -> None:
+    slack.conversations["G0US"] = {"id": "G0US", "is_mpim": True, "name": "mpdm-ann--bob-1"}
+    async with heard(slack, store, clock):
+        ts = await slack.say(f"<@{BOT}> hi", chat="G0US")
+        await slack.settled()
+    await store.holds("hi")
+    assert (store.stimuli[0].address, store.stimuli[0].chat) == (Address("slack", "G0US", ts), Chat.GROUP)
+
+
 async def test_a_channel_that_is_renamed_is_called_so(
     slack: SlackServer, store: Store, clock: QuickClock
 ) -> None:
@@ -750,6 +798,17 @@ async def test_a_refused_ticket_is_not_used_twice(
     await store.holds("hi")
     assert slack.issued == 4
     assert all(wait <= 30 for wait in clock.waits if wait < 1000)
+
+
+async def test_a_socket_that_says_nothing_is_given_up(
+    slack: SlackServer, store: Store, clock: QuickClock
+) -> None:
+    slack.silent_sockets = 2
+    async with heard(slack, store, clock):
+        await slack.say("hi", chat=DM)
+        await slack.settled()
+    await store.holds("hi")
+    assert slack.issued == 3
 
 
 async def test_a_refresh_opens_the_next_link_before_the_old_one_closes(
@@ -840,6 +899,20 @@ async def test_a_broken_link_is_caught_up_with_too(
         await store.holds("one", "two")
 
 
+async def test_a_gap_that_could_not_be_stored_is_read_again_and_until_then_the_cursor_stays(
+    slack: SlackServer, store: Store, clock: QuickClock
+) -> None:
+    before = store.cursors[f"slack:{TEAM}"] = slack.ts()
+    await store.accept([_stored()])
+    missed = slack.written("missed", chat=DM)
+    store.failures.append(StoreError("locked"))
+    async with heard(slack, store, clock):
+        await clock.until(lambda: 5.0 in clock.waits)
+        assert store.cursors[f"slack:{TEAM}"] == before
+        await store.until(lambda: store.cursors[f"slack:{TEAM}"] == missed["ts"])
+    await store.holds("old", "missed")
+
+
 async def test_a_history_that_is_limited_or_forbidden_does_not_stop_the_channel(
     slack: SlackServer, store: Store, clock: QuickClock
 ) -> None:
@@ -856,8 +929,6 @@ async def test_a_history_that_is_limited_or_forbidden_does_not_stop_the_channel(
 
 
 def _stored() -> Stimulus:
-    from gateway.types import Sender  # noqa: PLC0415 - one place
-
     return Stimulus(key="k", address=Address("slack", DM), sender=Sender(HUMAN), text="old", at=1.0)
 
 

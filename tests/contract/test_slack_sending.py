@@ -23,6 +23,7 @@ from gateway.feed import Delta, Event, Feed, Restarted, ToolStarted, TurnEnded, 
 from gateway.store import outbox
 from gateway.store.engine import Database
 from gateway.store.outbox import Outbox
+from gateway.store.tables import outbound
 from gateway.types import Address, Attachment, Button, Chat, JsonObject, Kind, Media, OnUnknown, Outgoing
 from gateway.work import Sender as SendLoop
 from tests.fakes.clock import FakeClock, StillClock
@@ -296,9 +297,7 @@ async def settle(db: Database, line: Slack, clock: FakeClock, *messages: Outgoin
             await loop.step(group)
         clock.time += 61
     return await db.read(
-        lambda tx: [
-            row._asdict() for row in tx.execute(outbox.outbound.select().order_by(outbox.outbound.c.id)).all()
-        ]
+        lambda tx: [row._asdict() for row in tx.execute(outbound.select().order_by(outbound.c.id)).all()]
     )
 
 

@@ -913,7 +913,7 @@ class TestWriting:
         db = await open_database(url, clock)
         writes = [
             asyncio.create_task(
-                db.write(lambda tx, n=number: set_fact(tx, f"n{n}", "x"), durable=durable)  # type: ignore[misc]
+                db.write(lambda tx, n=number: set_fact(tx, f"n{n}", "x"), durable=durable)  # type: ignore[misc]  # mypy gives up on the default
             )
             for number in range(5)
         ]
@@ -930,7 +930,7 @@ class TestWriting:
 
     async def test_a_read_sees_what_was_committed_before_it(self, db: Database) -> None:
         for number in range(10):
-            await db.write(lambda tx, n=number: set_fact(tx, "n", str(n)), durable=False)  # type: ignore[misc]
+            await db.write(lambda tx, n=number: set_fact(tx, "n", str(n)), durable=False)  # type: ignore[misc]  # mypy gives up on the default
             assert await db.read(lambda tx: get_fact(tx, "n")) == str(number)
 
 

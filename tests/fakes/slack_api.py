@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import io
@@ -132,11 +133,13 @@ class SlackServer(Watched):
         self.tickets: set[str] = set()
         self.issued = 0
         self.refuse_sockets = 0
-        self.silent_hello = False
+        self.silent_sockets = 0
+        self.slow: dict[str, asyncio.Event] = {}
         self.sockets: list[Socket] = []
         self.waiting: list[Envelope] = []
         self.acks: list[str] = []
         self.envelopes: list[Envelope] = []
+        self.scopes = ""
         self.bot_app = APP
         self.socket_app = APP
         self.connections: set[int] = set()
@@ -374,6 +377,8 @@ class SlackServer(Watched):
         self.calls.append(Call(method, args, token))
         if request.transport is not None:
             self.connections.add(request.transport.get_extra_info("peername")[1])
+        if method in self.slow:
+            await self.slow[method].wait()
         failure = self._failures[method].popleft() if self._failures[method] else None
         self._notify()
         match failure:
@@ -393,7 +398,7 @@ class SlackServer(Watched):
         if failure is not None:
             assert request.transport is not None
             request.transport.abort()
-        return web.json_response(answer)
+        return web.json_response(answer, headers={"x-oauth-scopes": self.scopes} if self.scopes else None)
 
     def _answer(self, method: str, args: JsonObject, token: str) -> JsonObject:
         wanted = APP_TOKEN if method == "apps.connections.open" else BOT_TOKEN
@@ -424,7 +429,9 @@ class SlackServer(Watched):
         ws = web.WebSocketResponse(autoping=False)
         await ws.prepare(request)
         socket = Socket(ws, request)
-        if not self.silent_hello:
+        if self.silent_sockets:
+            self.silent_sockets -= 1
+        else:
             await self._hello(socket)
         async for message in ws:
             await self._frame(socket, message)

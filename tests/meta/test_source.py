@@ -16,6 +16,7 @@ BINARY = {".pyc", ".png", ".ico", ".jpg", ".gz", ".zip"}
 PLATFORMS = re.compile(r"telegram|slack|discord|whatsapp", re.IGNORECASE)
 KNOW_PLATFORMS = {
     "app.py",  # wires them
+    "cli.py",  # has a command that sets one up
     "config.py",  # has their sections
     "doctor.py",  # checks their tokens
     "log.py",  # quiets their libraries and knows the shapes of their tokens

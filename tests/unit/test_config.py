@@ -319,6 +319,7 @@ SLACK = '[channels.slack]\nbot_token = "xoxb-1"\n'
             "must be the name of an emoji without colons",
         ),
         (f'{SLACK}app_token = "xapp-1"\n[channels.slack.accounts."No"]\n', "must be a short name"),
+        (f'{SLACK}app_token = "xapp-1"\nreply_in_channel = ["#general"]', "must be ids of channels"),
     ],
 )
 def test_a_slack_app_that_can_not_run_is_refused(text: str, problem: str) -> None:
