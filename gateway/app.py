@@ -468,7 +468,9 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
     # A terminal's gateway can't reach the other chats; their schedules wait for the real one.
     only = "console" if set(parts.channels) == {"console"} else ""
     schedules = Schedules(db=db, clock=clock, rules=_rules(parts.loaded, only))
-    tools = Toolbox([*FILE_TOOLS, cron_tool(schedules)], parts.workspace.path, attended_only={"cron", "edit", "write"})
+    tools = Toolbox(
+        [*FILE_TOOLS, cron_tool(schedules)], parts.workspace.path, attended_only={"cron", "edit", "write"}
+    )
     sender = Sender(outbox=Outbox(db, owner), channels=parts.channels, bell=Bell(), clock=clock)
     turns = TurnRunner(
         journal=Journal(db, owner),

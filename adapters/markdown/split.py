@@ -208,7 +208,7 @@ def _divided_table(block: Table, fits: Fits, weigh: Weigh, most: Weight) -> Iter
 
 def _cut_spans(spans: Spans, fits: Callable[[Spans], bool], most: Weight) -> Iterator[Spans]:
     """Yield spans in parts that fit, cut at the best place; white space at a cut is dropped."""
-    several = 4 * most.marks  # spans, of which at least every other one has marks
+    several = max(4 * most.marks, 4)  # spans, of which at least every other one has marks
     while len(spans) > several or not fits(spans):
         near, far = spans[:several], spans[several:]
         text = "".join(span.text for span in near)

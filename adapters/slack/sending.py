@@ -138,16 +138,31 @@ def metadata(key: str, part: str = "0", *, last: bool = True, most: int = MRKDWN
 class _Progress:
     """What has arrived of a message: the `ts` of each part by its name, and the names of files.
 
+    `uploads` are the names of files that Slack has, by id; whether people see them is to be found out.
     `most` is the size to which its mrkdwn is cut; the rest must be cut as what has arrived.
     """
 
     parts: dict[str, str] = field(default_factory=dict)
     files: set[str] = field(default_factory=set)
+    uploads: dict[str, str] = field(default_factory=dict)
     most: int = MRKDWN
 
     @property
     def receipt(self) -> Receipt:
-        return Receipt(next(iter(self.parts.values()), ""))
+        return Receipt(min(self.parts.values(), default=""))
+
+    def take(self, found: JsonObject, key: str) -> bool:
+        """Note a message of a chat; return whether it is the last of ours."""
+        payload, ts = _payload(found), str(found.get("ts"))
+        if payload.get("id") == key:
+            self.parts[str(payload.get("part"))] = ts
+            self.most = int(payload.get("most") or MRKDWN)
+            return payload.get("last") is True
+        for file in found.get("files") or ():
+            if (name := self.uploads.get(str(file.get("id")))) is not None:
+                self.files.add(name)
+                self.parts["files"] = ts
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +210,7 @@ class Sending:
         ended = False
         try:
             async for found in self._history(message.address):
-                payload = _payload(found)
-                if payload.get("id") == message.key:
-                    progress.parts[str(payload.get("part"))] = str(found.get("ts"))
-                    progress.most = int(payload.get("most") or MRKDWN)
-                    ended = ended or payload.get("last") is True
-                elif found.get("bot_id"):
-                    progress.files |= names & {
-                        str(file.get("name") or file.get("title")) for file in found.get("files") or ()
-                    }
+                ended = progress.take(found, message.key) or ended
         except DeliveryUnsure as error:
             raise DeliveryRetry(f"can't tell yet whether it has arrived: {error}", after=5.0) from error
         except Refused as error:
@@ -225,7 +232,7 @@ class Sending:
             piece = replace(message, text=text, buttons=message.buttons if last else ())
             await self._piece(piece, progress, str(number), last=last and not files)
         if waiting := [file for file in files if file.name not in progress.files]:
-            progress.parts["files"] = await self._files_or_why(message, waiting)
+            progress.parts["files"] = await self._files_or_why(message, waiting, progress)
         if not progress.parts:
             raise DeliveryError("there is nothing to send")
         return progress.receipt
@@ -307,10 +314,10 @@ class Sending:
         text = "\n\n".join(part for part in (message.text, *map(literal, problems)) if part)
         return files, replace(message, text=text)
 
-    async def _files_or_why(self, message: Outgoing, files: Sequence[_File]) -> str:
+    async def _files_or_why(self, message: Outgoing, files: Sequence[_File], progress: _Progress) -> str:
         """Send files; if Slack does not take them, say so."""
         try:
-            return await self._files(message, files)
+            return await self._files(message, files, progress)
         except Gone:
             raise
         except Refused as error:
@@ -318,7 +325,7 @@ class Sending:
             told = as_markdown(literal(f"({names} could not be sent: {error})"), Mentions())
             return await self._post(message, told, metadata(message.key, "files"))
 
-    async def _files(self, message: Outgoing, files: Sequence[_File]) -> str:
+    async def _files(self, message: Outgoing, files: Sequence[_File], progress: _Progress) -> str:
         """Hand over files and show them in the chat; return the id of the first (Web API files.*External)."""
         shown: list[dict[str, str]] = []
         for file in files:
@@ -327,6 +334,7 @@ class Sending:
             )
             await self.api.upload(str(place["upload_url"]), file.content)
             shown.append({"id": str(place["file_id"]), "title": file.name})
+            progress.uploads[str(place["file_id"])] = file.name
         await self.api.call(
             "files.completeUploadExternal",
             files=shown,

@@ -33,7 +33,6 @@ from aiogram.methods import (
     GetMe,
     GetUpdates,
     Response,
-    SendMessage,
     SetWebhook,
     TelegramMethod,
 )
@@ -148,11 +147,6 @@ class Api:
     async def call(self, method: TelegramMethod[Any], *, limit: int = 30) -> Json:
         """Call any method within `limit` seconds; return its `result` as it came, unchecked."""
         return await self._call(self._sends, method, limit)
-
-    async def send(self, chat: str, text: str) -> str:
-        """Send plain text and return the id of the message."""
-        sent = await self.call(SendMessage(chat_id=chat, text=text))
-        return str(sent.get("message_id", "")) if isinstance(sent, dict) else ""
 
     async def me(self) -> Me:
         """Ask who the bot is."""

@@ -115,8 +115,8 @@ _sending = outbound.c.state == "sending"
 sa.Index("outbound_sending", outbound.c.lease_until, sqlite_where=_sending, postgresql_where=_sending)
 sa.Index("outbound_address", outbound.c.address, outbound.c.id)
 
-# What the bot was asked to do by the clock. `address`: the chat that asked, which it belongs to; `level`: what
-# the person who asked was allowed to do, and so what its runs are.
+# What the bot was asked to do by the clock. `address`: the chat that asked, which it belongs to;
+# `level`: what the person who asked was allowed to do, and so what its runs are.
 # `trigger` is JSON; `session`: isolated | current; `delivery`: announce | none.
 # `state`: active | paused | off, `problem` says why it is off; `next_at` is not null while it will fire.
 # `retry`: the slot that is tried again at `next_at`, for the `attempt`-th time; `failures` are in a row.
@@ -173,8 +173,9 @@ _running = schedule_run.c.status == "running"
 sa.Index("schedule_run_running", schedule_run.c.id, sqlite_where=_running, postgresql_where=_running)
 
 # Each heartbeat that was due, and what became of it. `slot` is its planned local time: whoever inserts it
-# fires it. `status`: running -> ok | alert | repeat | failed; or skipped, with the reason. `at` and `ended` are
-# wall time, `day` the local day whose budget pays. `checklist` and `signature` (of an alert) are digests.
+# fires it. `status`: running -> ok | alert | repeat | failed; or skipped, with the reason. `at` and
+# `ended` are wall time, `day` the local day whose budget pays. `checklist` and `signature` (of an alert) are
+# digests.
 # `replies`: what the keys of its messages begin with.
 beat = sa.Table(
     "beat",

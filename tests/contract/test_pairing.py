@@ -475,7 +475,7 @@ class TestBounds:
             count = await db.write(
                 lambda tx: int(tx.execute(sa.select(sa.func.count()).select_from(verdict)).scalar_one())
             )
-            assert count <= verdicts.KEPT + verdicts.SLACK
+            assert count <= verdicts.KEPT + verdicts.SPARE
         assert count >= verdicts.KEPT
         ids = await db.write(
             lambda tx: tx.execute(sa.select(sa.func.min(verdict.c.id), sa.func.max(verdict.c.id))).one()

@@ -373,12 +373,21 @@ class TestUnknown:
         assert row["state"] == "sent"
         assert [shown(post) for post in slack.posts] == [shown(post) for post in arrived]
 
+    @pytest.mark.parametrize(("text", "posts"), [("Here.", 2), ("", 1)], ids=["with a text", "alone"])
     async def test_files_are_not_shown_twice(
-        self, slack: SlackServer, line: Slack, db: Database, clock: FakeClock
+        self, slack: SlackServer, line: Slack, db: Database, clock: FakeClock, text: str, posts: int
     ) -> None:
         slack.fail("files.completeUploadExternal", Drop(after=True))
-        (row,) = await settle(db, line, clock, message("Here.", ROOM, attachments=attached("plan.txt")))
-        assert (row["state"], len(slack.posts)) == ("sent", 2)
+        (row,) = await settle(db, line, clock, message(text, ROOM, attachments=attached("plan.txt")))
+        assert (row["state"], row["receipt"], len(slack.posts)) == ("sent", slack.posts[0]["ts"], posts)
+
+    async def test_a_file_of_the_same_name_is_another_file(
+        self, slack: SlackServer, line: Slack, db: Database, clock: FakeClock
+    ) -> None:
+        await line.send(message("Monday.", ROOM, "a", attachments=attached("plan.txt")))
+        slack.fail("files.completeUploadExternal", Drop(after=False))
+        await settle(db, line, clock, message("Tuesday.", ROOM, "b", attachments=attached("plan.txt")))
+        assert sum("files" in post for post in slack.posts) == 2
 
 
 class Stage:

@@ -80,6 +80,7 @@ async def test_one_refusal_of_a_blocked_chat_gives_up_all_that_waits_there(
     house.api.blocked.add(8)
     house.skip(3000)
     await house.until(lambda: house.rows("select distinct state from outbound") == [("dead",)])
+    await house.until(lambda: "route.dead" in caplog.messages)
     assert [record.levelno for record in caplog.records if record.message == "route.dead"] == [
         logging.WARNING
     ]
