@@ -249,7 +249,7 @@ class AgentSettings(Section):
     """`[agent]`: how a turn runs."""
 
     max_turns: int = Field(default=50, ge=1)
-    parallel: int = Field(default=32, ge=1)
+    parallel: int = Field(default=64, ge=1)
     timezone: Annotated[str, AfterValidator(_zone)] = ""
 
 

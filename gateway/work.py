@@ -54,7 +54,7 @@ class Worker:
     sender: Sender
     bell: Bell
     clock: Clock
-    parallel: int = 32
+    parallel: int = 64
     _running: dict[int, tuple[Claim, asyncio.Task[None]]] = field(default_factory=dict)
 
     async def serve(self) -> None:

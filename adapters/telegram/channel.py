@@ -132,11 +132,16 @@ class Telegram:
         Waits out the network, the database and other pollers. Raises: ChannelStopped (token refused).
         """
         api = await self._connect()
-        offering = asyncio.create_task(offer(self._menus, self._call))
+        offering = asyncio.create_task(self._offer())
         try:
             await self._listener.run(api, accept)
         finally:
             offering.cancel()
+
+    async def _offer(self) -> None:
+        """Fill the menu, once the token is known to be good."""
+        await self._listener.met.wait()
+        await offer(self._menus, self._call)
 
     def doors(self) -> list[web.RouteDef]:
         """Return what a server of ours must serve for this bot: the path of its webhook, if it has one."""

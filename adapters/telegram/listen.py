@@ -86,7 +86,8 @@ class Listener:
     """One bot's way in.
 
     `poll_timeout` is how many seconds the platform may hold a poll that has nothing to tell; `hears_all`
-    is whether the configuration counts on what is said in groups without naming the bot.
+    is whether the configuration counts on what is said in groups without naming the bot. `met` is set
+    once the platform has told who the bot is.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Listener:
     recall: Recall | None
     jitter: random.Random
     health: Health = field(default_factory=Health)
+    met: asyncio.Event = field(default_factory=asyncio.Event)
     _answered: float = 0.0
     _posts: tuple[Api, Reader, Accept] | None = None
     _one_post: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -182,6 +184,7 @@ class Listener:
         if self.health.warning:
             log.warning("telegram.privacy_mode", extra={"bot": me.username, "problem": _PRIVACY})
         log.info("telegram.listening", extra={"bot": me.username, "mode": self.health.mode})
+        self.met.set()
         return me
 
     async def _greet(self, api: Api) -> _Stream:

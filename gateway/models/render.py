@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -18,6 +19,7 @@ def system_text(prompt: Prompt) -> str:
     return "\n\n".join(part for part in (prompt.system, prompt.context) if part)
 
 
+@functools.lru_cache(maxsize=4096)  # half of what a long conversation costs to write down again
 def stamp(at: float, zone: str) -> str:
     """Return when a message was sent, as `[Sat 2026-02-28 14:30 +08:00] `; `at` is UNIX seconds."""
     moment = datetime.fromtimestamp(at, ZoneInfo(zone))

@@ -110,7 +110,11 @@ class _Item(Generic[T]):
 def _pragmas(connection: sqlite3.Connection, _record: object) -> None:
     connection.isolation_level = None  # SQLAlchemy's begin event decides how a transaction starts
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
+    # A page cache of 1 MB: what it does not hold, the system's does.
+    for pragma in (
+        *("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000"),
+        *("foreign_keys=ON", "cache_size=-1000"),
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
