@@ -37,19 +37,19 @@ def ask(
         connection.close()
 
 
-def wait_until_live(port: int, gateway: subprocess.Popen[bytes]) -> None:
-    """Return when the health page answers; leave the program when the gateway ends before that."""
+def wait_until_ready(port: int, gateway: subprocess.Popen[bytes]) -> None:
+    """Return when the gateway takes messages; leave the program when it ends before that."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if gateway.poll() is not None:
             sys.exit(f"the gateway ended with exit code {gateway.returncode}")
         try:
-            ask(port, "/healthz")
+            if ask(port, "/readyz").get("ok") is True:
+                return
         except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    sys.exit(f"no health page within {PATIENCE:.0f} s")
+            pass  # nobody listens yet
+        time.sleep(0.1)
+    sys.exit(f"not ready within {PATIENCE:.0f} s")
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
     Path("config.toml").write_text(f"[http]\nport = {port}\n", encoding="utf-8")
     gateway = subprocess.Popen(["crayfish", "run"], stdin=subprocess.DEVNULL, env=os.environ)  # noqa: S607 - found by PATH
     try:
-        wait_until_live(port, gateway)
+        wait_until_ready(port, gateway)
         body = ask(port, "/api/chat", {"message": "Good morning", "wait": True}, PATIENCE)
         reply = str(body.get("reply", body))
         print(f"reply: {reply}")
