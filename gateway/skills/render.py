@@ -1,0 +1,70 @@
+"""How skills stand in the prompt: name, description and place, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from gateway.fence import defuse
+
+MOST = 150
+"""Skills in a prompt (agent 7.2)."""
+
+SHORT = 120
+"""Characters of a description when there is not room for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One skill as it is shown."""
+
+    name: str
+    description: str
+    location: str
+
+
+def shown_path(path: Path, home: Path | None) -> str:
+    """Return a path with the user's home as `~` (seed 000)."""
+    if home and path.is_relative_to(home):
+        return f"~/{path.relative_to(home)}"
+    return str(path)
+
+
+def available(lines: Sequence[Line], most: int) -> str:
+    """Return `<available_skills>` with at most about `most` characters, "" without skills.
+
+    When there are too many, descriptions are first shortened, then left out; only then skills are left out,
+    and a note says so (agent 7.4).
+    """
+    if not lines:
+        return ""
+    kept = lines[:MOST]
+    for length in (None, SHORT, 0):
+        text = _xml(kept, length, len(lines))
+        if len(text) <= most:
+            return text
+    while len(kept) > 1 and len(text) > most:
+        kept = kept[: max(1, min(len(kept) - 1, len(kept) * most // len(text)))]
+        text = _xml(kept, 0, len(lines))
+    return text
+
+
+def _xml(lines: Sequence[Line], length: int | None, total: int) -> str:
+    parts = ["<available_skills>", *(_skill(line, length) for line in lines), "</available_skills>"]
+    if length is not None:
+        parts.append("Descriptions are shortened or left out here; SKILL.md has them in full.")
+    if len(lines) < total:
+        parts.append(f"{total - len(lines)} more skills are not listed.")
+    return "\n".join(parts)
+
+
+def _skill(line: Line, length: int | None) -> str:
+    description = line.description
+    if length is not None and len(description) > length:
+        description = f"{description[: length - 1].rstrip()}…" if length else ""
+    parts = ["<skill>", f"<name>{escape(line.name)}</name>"]
+    if description:
+        parts.append(f"<description>{escape(defuse(description))}</description>")
+    return "\n".join([*parts, f"<location>{escape(line.location)}</location>", "</skill>"])
