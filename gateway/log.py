@@ -10,12 +10,12 @@ import re
 import sys
 import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TextIO, TypeAlias
 
+from gateway.redact import Redactor
 from gateway.types import Json
 
 conversation: ContextVar[str] = ContextVar("conversation", default="")
@@ -30,23 +30,6 @@ _QUIET = ("aiogram", "aiosqlite", "alembic", "apscheduler", "httpcore", "httpx",
 _LINES = 10_000
 """Lines that may wait for a reader that is slow; what comes beyond them is counted and dropped."""
 
-_SHORTEST = 6
-"""A shorter secret would blank out ordinary words, and protects nothing."""
-
-_SHAPES = re.compile(
-    r"""
-      (?<=/bot)\d+:[\w-]+                                         # Telegram, in the path of an address
-    | \b\d{6,}:[A-Za-z0-9_-]{30,}                                 # Telegram, alone
-    | (?<=://)[^\s/]*:[^\s/]*(?=@)                                # user and password of an address
-    | (?i:(?<=\bbearer\s)|(?<=\bbasic\s))[\w.~+/=-]{8,}           # a header
-    | (?i:(?<=[?&]key=)|(?<=[?&]token=)|(?<=\bapi_key=)|(?<=\baccess_token=))[^&\s"']+
-    | \bsk-[\w-]{16,}                                             # model providers
-    | \bAIza[\w-]{30,}                                            # Google
-    | \bxox[a-z]-[\w-]{10,} | \bxapp-[\w-]{10,}                   # Slack
-    """,
-    re.VERBOSE,
-)
-
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     ord("\n"): "\\n",
     ord("\r"): "\\r",
@@ -58,28 +41,7 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0
 _STANDARD = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
 
 
-class Redactor:
-    """Replaces secrets in a text: the known ones in each of their spellings, and whatever looks like one."""
-
-    def __init__(self, known: Iterable[str] = ()) -> None:
-        spellings = {form for one in known if len(one) >= _SHORTEST for form in _spellings(one)}
-        # The longest first: a secret that contains another one is replaced as a whole.
-        longest_first = sorted(spellings, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
-
-    def __call__(self, text: str) -> str:
-        """Return the text with `***` for each secret."""
-        return _SHAPES.sub("***", self._known.sub("***", text))
-
-
 Render: TypeAlias = Callable[[logging.LogRecord, Redactor], str]
-
-
-def _spellings(secret: str) -> Iterator[str]:
-    yield secret
-    yield urllib.parse.quote(secret, safe="")
-    yield json.dumps(secret)[1:-1]
-    yield repr(secret)[1:-1]
 
 
 def console_line(record: logging.LogRecord, redact: Redactor) -> str:
@@ -213,13 +175,6 @@ def shutdown() -> None:
 def redact(text: str) -> str:
     """Return a text without the secrets that `configure` was told, nor anything that looks like one."""
     return next((sink.redact for sink in _sinks()), Redactor())(text)
-
-
-def secrets_in(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of environment variables whose names say that they are secret."""
-    return tuple(
-        value for name, value in env.items() if re.search(r"(?i)(^|_)(KEY|TOKEN|SECRET)$|PASSWORD$", name)
-    )
 
 
 def _sinks() -> list[Sink]:

@@ -1,50 +1,127 @@
-"""The file tools: read, write, edit and list_dir, all beneath the workspace."""
+"""The file tools: read, write, edit and list_dir, beneath the workspace, and to read also skill folders."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
 import itertools
+import json
+import logging
 import os
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
-from gateway.errors import ToolError
-from gateway.tools.base import ToolContext
-from gateway.tools.paths import Place, reach
-from gateway.tools.schema import tool
-from gateway.types import Replay
+from gateway.errors import ToolDenied, ToolError
+from gateway.redact import values_hidden
+from gateway.tools.base import Ask, Group, Output, ToolContext
+from gateway.tools.images import Image, image_of
+from gateway.tools.paths import Place, landing, reach
+from gateway.tools.schema import FunctionTool, tool
+from gateway.types import Attachment, Media, Replay
 
 MAX_FILE = 20_000_000
 MAX_EDIT = 2_000_000
 MAX_WINDOW = 15_500
 MAX_NAMES = 500
 
+OWNERS = frozenset(
+    name.casefold()
+    for name in (
+        "AGENTS.md",
+        "SOUL.md",
+        "IDENTITY.md",
+        "USER.md",
+        "TOOLS.md",
+        "HEARTBEAT.md",
+        "BOOTSTRAP.md",
+        "MEMORY.md",
+    )
+)
+"""Files that tell the model who it is and what to do, in every later conversation."""
+
+SKILLS = "skills"
+"""The folder of the workspace whose texts are instructions, too."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_IMAGES = {b"\x89PNG\r\n": "PNG", b"\xff\xd8\xff": "JPEG", b"GIF8": "GIF", b"BM": "BMP"}
+
+log = logging.getLogger(__name__)
+
+Readable: TypeAlias = Callable[[], Sequence[Path]]
+"""Returns the folders outside the workspace that may be read, such as those of skills."""
 
 
-@tool(Replay.SAFE)
-async def read(context: ToolContext, path: str, offset: int = 1, limit: int = 2000) -> str:
-    """Read a text file of the workspace.
+def place_of(context: ToolContext, path: str, readable: Readable) -> tuple[Path, str]:
+    """Return the folder that a path to be read begins at, and the path from there.
 
-    offset: First line to show, from 1.
-    limit: Number of lines.
+    It is the room, unless the path is absolute, or begins with `~/`, and leads below a readable folder.
     """
-    return await asyncio.to_thread(_read, context.workspace, path, offset, limit)
+    full = os.path.expanduser(path) if path.startswith("~/") else path  # noqa: PTH111 - it normalizes nothing
+    if not full.startswith("/"):
+        return context.folder, path
+    if not PurePosixPath(full).is_relative_to(context.folder):
+        for root in readable():
+            if PurePosixPath(full).is_relative_to(root):
+                return root.resolve(), str(PurePosixPath(full).relative_to(root))
+    return context.folder, full
 
 
-@tool(Replay.ONCE)
+def _nothing_else() -> Sequence[Path]:
+    return ()
+
+
+def file_tools(readable: Readable = _nothing_else) -> tuple[FunctionTool, ...]:
+    """Return the tools; `readable` names the folders outside the workspace that they may look into."""
+
+    @tool(Replay.SAFE, Group.FS, private=True)
+    async def read(context: ToolContext, path: str, offset: int = 1, limit: int = 2000) -> Output:
+        """Read a text file, or look at a picture, of the workspace or of a skill.
+
+        offset: First line to show, from 1.
+        limit: Number of lines.
+        """
+        return await asyncio.to_thread(_read, context, path, readable, (offset, limit))
+
+    @tool(Replay.SAFE, Group.FS, private=True)
+    async def list_dir(context: ToolContext, path: str = ".") -> str:
+        """List a folder of the workspace or of a skill: names with bytes, folders with a slash."""
+        return await asyncio.to_thread(_list, *place_of(context, path, readable))
+
+    return (read, write, edit, list_dir)
+
+
+async def _asks_write(context: ToolContext, path: str, content: str) -> Ask | None:
+    return await asyncio.to_thread(_asks, context, path, {"content": content})
+
+
+async def _asks_edit(
+    context: ToolContext,
+    path: str,
+    old_text: str,
+    new_text: str,
+    replace_all: bool = False,  # noqa: FBT001, FBT002 - the model names its arguments
+) -> Ask | None:
+    change: Mapping[str, str | bool] = {
+        "old_text": old_text,
+        "new_text": new_text,
+        "replace_all": replace_all,
+    }
+    return await asyncio.to_thread(_asks, context, path, change)
+
+
+@tool(Replay.ONCE, Group.FS, asks=_asks_write)
 async def write(context: ToolContext, path: str, content: str) -> str:
     """Create or replace a file of the workspace, with its folders."""
-    return await asyncio.to_thread(_write, context.workspace, path, content)
+    _insist(context, await _asks_write(context, path, content))
+    return await asyncio.to_thread(_write, context.folder, path, content)
 
 
-@tool(Replay.ONCE)
+@tool(Replay.ONCE, Group.FS, asks=_asks_edit)
 async def edit(
     context: ToolContext,
     path: str,
@@ -57,16 +134,45 @@ async def edit(
     old_text: Must occur exactly once, blanks and line ends included.
     replace_all: Replace every occurrence.
     """
-    return await asyncio.to_thread(_edit, context.workspace, path, old_text, new_text, replace_all)
+    _insist(context, await _asks_edit(context, path, old_text, new_text, replace_all))
+    return await asyncio.to_thread(_edit, context.folder, path, old_text, new_text, replace_all)
 
 
-@tool(Replay.SAFE)
-async def list_dir(context: ToolContext, path: str = ".") -> str:
-    """List a folder of the workspace: names with sizes in bytes, folders with a slash."""
-    return await asyncio.to_thread(_list, context.workspace, path)
+FILE_TOOLS = file_tools()
 
 
-FILE_TOOLS = (read, write, edit, list_dir)
+def _asks(context: ToolContext, path: str, change: Mapping[str, str | bool]) -> Ask | None:
+    """Decide about a change of what later conversations obey (attacks path-034, inject-010, inject-012).
+
+    Raises: ToolDenied, unless the owner asks for it in private.
+    """
+    try:
+        lands = landing(context.folder, path)
+    except ToolError:
+        return None  # the tool itself will say the same
+    if not _is_owners(lands):
+        return None
+    if not context.is_owner:
+        raise ToolDenied(f"{lands} belongs to the owner, who can have it changed in their private chat only.")
+    if not context.tainted:
+        return None
+    known = json.dumps([str(context.folder), lands, change], sort_keys=True).encode()
+    return Ask(
+        title=f"Change {lands}, after reading what strangers wrote",
+        detail="\n".join([f"file: {lands}", *(f"{name}: {value}" for name, value in change.items())]),
+        binding=hashlib.sha256(known).hexdigest(),
+    )
+
+
+def _is_owners(path: str) -> bool:
+    first, _, rest = path.casefold().partition("/")
+    return first == SKILLS or (not rest and first in OWNERS)
+
+
+def _insist(context: ToolContext, ask: Ask | None) -> None:
+    """Refuse what a person should have allowed: since they were asked, a link may have led elsewhere."""
+    if ask is not None and ask.binding != context.approved:
+        raise ToolDenied("nobody has allowed just this change; nothing was written.")
 
 
 def save(root: Path, path: str, data: bytes) -> None:
@@ -84,7 +190,7 @@ def load(root: Path, path: str, most: int) -> bytes:
     Raises: ToolError.
     """
     with reach(root, path) as place:
-        return _load(place, most)
+        return load_from(place, most)
 
 
 def exists(root: Path, path: str) -> bool:
@@ -114,19 +220,35 @@ def prune(root: Path, path: str, most: int) -> None:
             os.close(folder)
 
 
-def _read(root: Path, path: str, offset: int, limit: int) -> str:
-    with reach(root, path) as place:
-        data = _load(place, MAX_FILE)
-    if kind := _image(data):
-        return f"{path} is an image ({kind}, {len(data)} bytes). Looking at images is not possible yet."
+def _read(context: ToolContext, path: str, readable: Readable, window: tuple[int, int]) -> Output:
+    root, inside = place_of(context, path, readable)
+    with reach(root, inside) as place:
+        data = load_from(place, MAX_FILE)
+        found = root / place.path
+    if found.name == "SKILL.md":
+        log.info("skill.loaded", extra={"skill": found.parent.name})
+    if (image := image_of(data)) is not None:
+        return _shown(context, found, image)
     if b"\0" in data[:8192]:
         raise ToolError(f"{path!r} is a binary file ({len(data)} bytes); only text can be read.")
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
-    return (
-        _window(text.removesuffix("\n").split("\n"), max(1, offset), max(1, limit))
-        if text
-        else "(empty file)"
-    )
+    if not text:
+        return Output("(empty file)")
+    if found.name.startswith(".env"):
+        text = values_hidden(text)
+    offset, limit = window
+    return Output(_window(text.removesuffix("\n").split("\n"), max(1, offset), max(1, limit)))
+
+
+def _shown(context: ToolContext, file: Path, image: Image) -> Output:
+    """Return a picture for models that see, and a line for those that don't."""
+    if not file.is_relative_to(context.folder):
+        return Output(f"[{file.name}: {image}; only pictures in the workspace can be looked at]")
+    if image.problem:
+        return Output(f"[{file.name}: {image}; not shown, because {image.problem}]")
+    path = str(file.relative_to(context.folder))
+    picture = Attachment(kind=Media.IMAGE, name=file.name, mime=image.mime, size=image.size, path=path)
+    return Output(f"[{file.name}: {image}; shown to models that can look at pictures]", (picture,))
 
 
 def _window(lines: Sequence[str], first: int, limit: int) -> str:
@@ -161,7 +283,7 @@ def _edit(root: Path, path: str, old: str, new: str, every: bool) -> str:  # noq
     if old == new:
         raise ToolError("old_text and new_text are the same; nothing was changed.")
     with reach(root, path) as place:
-        text = _editable(_load(place, MAX_EDIT), path)
+        text = _editable(load_from(place, MAX_EDIT), path)
         if "\r\n" in text and "\r" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
         where = _lines_of(text, old)
@@ -242,8 +364,8 @@ def _row(entry: os.DirEntry[str]) -> str:
         return f"{name} (just deleted)"
 
 
-def _load(place: Place, most: int) -> bytes:
-    """Read a regular file that has no second name."""
+def load_from(place: Place, most: int) -> bytes:
+    """Read a regular file that has no second name. Raises: ToolError, OSError."""
     _check(os.stat(place.name, dir_fd=place.folder, follow_symlinks=False), place)
     with os.fdopen(_open(place, _READ), "rb") as file:
         # The name may have been given to another file since: what counts is what is open now.
@@ -308,9 +430,3 @@ def _sync(folder: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _image(data: bytes) -> str | None:
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WebP"
-    return next((kind for start, kind in _IMAGES.items() if data.startswith(start)), None)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import posixpath
 import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from gateway.errors import ToolError
@@ -47,12 +48,50 @@ class Place:
     """A name in an open folder. `name` was no link when it was looked at, and is `.` for the folder itself.
 
     `folder` is a file descriptor that lives as long as the `reach` block. `shown` is the path as the
-    model wrote it, for texts.
+    model wrote it, for texts; `path` is where that leads beneath the root, all links followed.
     """
 
     folder: int
     name: str
     shown: str
+    path: str
+
+
+@dataclass(slots=True)
+class _Way:
+    """The open folders from the root to where a walk has come, and the names of all but the root."""
+
+    folders: list[int]
+    names: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> int:
+        return self.folders[-1]
+
+    def enter(self, name: str, *, new: bool) -> None:
+        self.folders.append(_enter(name, self.folder, new=new))
+        self.names.append(name)
+
+    def back(self) -> None:
+        os.close(self.folders.pop())
+        self.names.pop()
+
+    def to(self, *names: str) -> str:
+        return posixpath.normpath("/".join((*self.names, *names)) or ".")
+
+
+@contextmanager
+def _beneath(root: Path, path: str) -> Iterator[_Way]:
+    """Open the root; close whatever a walk has opened from there."""
+    way = _Way([])
+    try:
+        way.folders.append(os.open(root, _FOLDER))
+        yield way
+    except OSError as error:
+        raise ToolError(f"{path!r}: {reason(error)}.") from error
+    finally:
+        for folder in way.folders:
+            os.close(folder)
 
 
 @contextmanager
@@ -62,16 +101,26 @@ def reach(root: Path, path: str, *, new: bool = False) -> Iterator[Place]:
     Raises: ToolError, also for every OSError inside the block; its text names no path outside `root`.
     """
     parts = _vet(path, root, new=new)
-    folders: list[int] = []
-    try:
-        folders.append(os.open(root, _FOLDER))
-        name = _walk(root, folders, deque(parts), new=new)
-        yield Place(folders[-1], name, path)
-    except OSError as error:
-        raise ToolError(f"{path!r}: {reason(error)}.") from error
-    finally:
-        for folder in folders:
-            os.close(folder)
+    with _beneath(root, path) as way:
+        name = _walk(root, way, deque(parts), new=new)
+        yield Place(way.folder, name, path, way.to(name))
+
+
+def landing(root: Path, path: str) -> str:
+    """Return where a new file at `path` would lie beneath `root`, links followed; nothing is made.
+
+    Raises: ToolError.
+    """
+    names = deque(_vet(path, root, new=True))
+    with _beneath(root, path) as way:
+        try:
+            return way.to(_walk(root, way, names, new=False))
+        except FileNotFoundError:
+            # What is missing would be made as a folder, out of which `..` leads back.
+            lands = way.to(*names)
+    if lands.startswith(".."):
+        raise _escape()
+    return lands
 
 
 def reason(error: OSError) -> str:
@@ -98,7 +147,7 @@ def _vet(path: str, root: Path, *, new: bool) -> list[str]:
     if new and ":" in path:
         raise ToolError(f"{path!r}: a new file's name can't hold a colon.")
     if PurePosixPath(path).is_absolute():
-        return _inside(path, root, path)
+        return _inside(path, root)
     return _split(path)
 
 
@@ -114,47 +163,55 @@ def _split(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in {"", "."}]
 
 
-def _inside(absolute: str, root: Path, shown: str) -> list[str]:
+def _inside(absolute: str, root: Path) -> list[str]:
     """Return the components of an absolute path below `root`; `..` in them is left to the walk."""
     base, parts = _split(str(root)), _split(absolute)
     if parts[: len(base)] != base:
-        raise _escape(shown)
+        raise _escape()
     return parts[len(base) :]
 
 
-def _escape(shown: str) -> ToolError:
-    return ToolError(f"{shown!r} leads outside the workspace; only files in the workspace can be used.")
+def _escape() -> ToolError:
+    return ToolError("path is outside workspace or skill directories")  # the words of seed 000
 
 
-def _walk(root: Path, folders: list[int], names: deque[str], *, new: bool) -> str:
-    """Push the folders on the way onto `folders` and return the last name.
+def _walk(root: Path, way: _Way, names: deque[str], *, new: bool) -> str:
+    """Go along `names`, which keeps those that are left, and return the last one.
 
     `..` goes back to the folder that we came through, so that a folder moved meanwhile changes nothing.
     """
     shown, links = "/".join(names), 0
     while names:
-        name = names.popleft()
+        name = names[0]
         if name == "..":
-            if len(folders) == 1:
-                raise _escape(shown)
-            os.close(folders.pop())
-        elif (target := _link(name, folders[-1])) is not None:
+            if not way.names:
+                raise _escape()
+            way.back()
+        elif (target := _link(name, way.folder)) is not None:
             links += 1
             if links > MAX_LINKS:
                 raise ToolError(f"{shown!r} goes round in a loop of links.")
-            if target.startswith("/"):
-                names.extendleft(reversed(_inside(target, root, shown)))
-                while len(folders) > 1:
-                    os.close(folders.pop())
-            else:
-                names.extendleft(reversed(_split(target)))
-        elif not names:
+            _redirect(root, way, names, target)
+            continue
+        elif len(names) == 1:
             return name
-        elif len(folders) > MAX_DEPTH:
+        elif len(way.folders) > MAX_DEPTH:
             raise ToolError(f"The path has more than {MAX_DEPTH} folders.")
         else:
-            folders.append(_enter(name, folders[-1], new=new))
+            way.enter(name, new=new)
+        names.popleft()
     return "."
+
+
+def _redirect(root: Path, way: _Way, names: deque[str], target: str) -> None:
+    """Put what a link says in the place of its name."""
+    names.popleft()
+    if target.startswith("/"):
+        names.extendleft(reversed(_inside(target, root)))
+        while way.names:
+            way.back()
+    else:
+        names.extendleft(reversed(_split(target)))
 
 
 def _link(name: str, folder: int) -> str | None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from gateway import config, log
+from gateway.errors import ToolError
+from gateway.tools.base import Group, ToolContext
+from gateway.tools.schema import tool
+from gateway.types import Replay
 from tests.fakes.bot_api import TOKEN, Drop, Status
-from tests.fakes.model_api import Call, json_body, reply
-from tests.story.house import API_KEY, House
+from tests.fakes.model_api import Answer, Call, json_body, reply, say
+from tests.story.house import API_KEY, House, results
 
 SECRETS = (TOKEN, TOKEN.partition(":")[2], API_KEY)
 
@@ -85,4 +91,153 @@ async def test_the_log_hides_what_the_configuration_calls_secret(empty_house: Ho
     log.configure("info", "json", config.secrets(loaded.settings), written)
     logging.getLogger("gateway.test").info("a mistake: %s %s", API_KEY, TOKEN)
     log.shutdown()
-    assert "a mistake: *** ***" in written.getvalue()
+    assert "a mistake: sk-sto***cdef 123456***" in written.getvalue()
+
+
+ENV_KEY = "env-canary-1f7d9c3b5a"
+OWNERS_KEY = "AKIAQ3EGRIVERBIRDS77"
+AWS_SECRET = "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"
+PEM_LINES = "MIIEowIBAAKCAQEAx5Qm3vX9aK2bL7cD1eF4gH8iJ0kMnOpQrStUvWxYz+canary"
+PAGE_TOKEN = "ghp_" + "c4n4ry" * 6
+CANARIES = (TOKEN.partition(":")[2], API_KEY, ENV_KEY, OWNERS_KEY, AWS_SECRET, PEM_LINES, PAGE_TOKEN)
+
+FILE = f"""\
+aws_access_key_id = {OWNERS_KEY}
+aws_secret_access_key = {AWS_SECRET}
+-----BEGIN RSA PRIVATE KEY-----
+{PEM_LINES}
+-----END RSA PRIVATE KEY-----
+{ENV_KEY} and {API_KEY} and {TOKEN}
+"""
+
+
+@tool(Replay.SAFE, Group.WEB, untrusted=True)
+async def page(context: ToolContext) -> str:
+    """Return what a page says."""
+    return f"Your token is {PAGE_TOKEN}. " + f"The key {API_KEY} is long. " * 2000
+
+
+@tool(Replay.SAFE, Group.WEB)
+async def broken(context: ToolContext) -> str:
+    """Fail with too many words."""
+    raise ToolError(f"GET https://me:{ENV_KEY}@host/bot{TOKEN}/x failed with {API_KEY}")
+
+
+@tool(Replay.SAFE, Group.WEB)
+async def bug(context: ToolContext) -> str:
+    """Fail by mistake."""
+    raise ValueError(f"no good: {API_KEY} {ENV_KEY}")
+
+
+def slowly(text: str) -> Answer:
+    """Answer in pieces that cut every secret."""
+    return Answer(chunks=say("openai", text))
+
+
+async def test_secrets_006_no_canary_is_written_or_sent_anywhere(
+    empty_house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Secrets in the configuration, the environment, files, pages, errors and replies: none comes out."""
+    house = empty_house
+    house.env = {"BRAVE_API_KEY": ENV_KEY}
+    house.more = '[access]\nowners = ["telegram:7"]'
+    house.tools = (page, broken, bug)
+    house.workspace.mkdir(exist_ok=True)
+    (house.workspace / "notes.txt").write_text(FILE)
+    written = io.StringIO()
+    log.configure("debug", "json", (API_KEY, TOKEN, ENV_KEY), written)
+    caplog.set_level(logging.DEBUG)
+    everything = " and ".join(CANARIES[:3]) + f"\n{FILE}"
+    try:
+        await house.start()
+        house.model.play(
+            reply("openai", "", Call("call00001", "read", {"path": "notes.txt"})),
+            reply("openai", "", Call("call00002", "page", {}), Call("call00003", "broken", {})),
+            reply("openai", "", Call("call00004", "bug", {})),
+            reply(
+                "openai", f"I keep {API_KEY}", Call("call00005", "write", {"path": "out", "content": API_KEY})
+            ),
+            slowly(f"Here you are: {everything} That was it."),
+            json_body({"error": {"message": f"bad key {API_KEY} {ENV_KEY}"}}, status=401),
+        )
+        house.api.say("read the notes")
+        await house.until(lambda: len(house.texts()) >= 1)
+        house.api.say("again")
+        await house.rests()
+        house.api.say("/status")
+        await house.rests()
+        answers = house.texts()
+        assert "That was it." in answers[0]
+        assert "A secret of the configuration stood in this reply" in answers[0]
+        assert "AKIAQ3***DS77" in "\n".join(results(house.model.bodies[-1]))
+        await house.stop()
+    finally:
+        log.shutdown()
+
+    places = {
+        "log": written.getvalue(),
+        "telegram": json.dumps([call.params for call in house.api.calls]),
+        "model": json.dumps(house.model.bodies),
+        **{str(file): file.read_text("latin-1") for file in kept(house)},
+    }
+    assert any("results" in name for name in places), "a long result was kept"
+    assert any(name.endswith(".db") for name in places)
+    for place, text in places.items():
+        assert text
+        assert not [one for one in CANARIES if one in text or json.dumps(one)[1:-1] in text], place
+
+
+def kept(house: House) -> list[Path]:
+    """Return every file that the gateway has written."""
+    own = {house.workspace / "notes.txt", house.home / "config.toml"}
+    files = [file for file in house.home.rglob("*") if file.is_file() and file.stat().st_size]
+    return [file for file in files if file not in own]
+
+
+async def test_secrets_003_a_reply_loses_the_key_and_only_the_owner_is_told(empty_house: House) -> None:
+    house = empty_house
+    house.more = '[access]\nowners = ["telegram:7"]'
+    await house.start()
+    house.model.otherwise = lambda _request: reply("openai", f"My key is {API_KEY}.")
+    house.api.say("which key do you have?", chat=7)
+    await house.rests()
+    house.api.say("which key do you have?", chat=8)
+    await house.rests()
+    note = "\n\n(A secret of the configuration stood in this reply; I have taken it out.)"
+    assert house.texts(7) == [f"My key is sk-sto***cdef.{note}"]
+    assert house.texts(8) == ["My key is sk-sto***cdef."]
+
+
+async def test_secrets_004_neither_half_of_a_key_is_in_a_draft(empty_house: House) -> None:
+    house = empty_house
+    await house.start()
+    house.model.play(slowly(f"A rather long beginning, and then: {API_KEY} and the end of it."))
+    house.api.say("hello")
+    await house.rests()
+    drafts = json.dumps([call.params for call in house.api.calls])
+    assert API_KEY[4:12] not in drafts
+    assert API_KEY[10:18] not in drafts
+
+
+async def test_secrets_016_a_commit_id_comes_out_as_it_is(house: House) -> None:
+    text = "Fixed in 3f786850e387550fdab836ed7e6dc881de23001b."
+    house.model.play(reply("openai", text))
+    house.api.say("which commit?")
+    await house.hears(text)
+
+
+async def test_secrets_009_the_status_in_a_group_tells_no_host_no_path_and_no_key(empty_house: House) -> None:
+    house = empty_house
+    house.telegram += '\ngroup_policy = "open"'
+    await house.start()
+    await house.until(lambda: "telegram" in house.gateway.seen)
+    house.gateway.seen["telegram"].problem = "Cannot connect to host api.internal:8443 from /srv/crayfish"
+    house.api.push({"message": house.api.group_message(text="/status")})
+    await house.rests()
+    house.api.say("/status")
+    await house.rests()
+    (group,), (private,) = house.texts(-1001), house.texts(7)
+    for secret in ("api.internal", "/srv", str(house.home), API_KEY[-4:]):
+        assert secret not in group
+    assert "api.internal" in private
+    assert API_KEY[-4:] not in private
