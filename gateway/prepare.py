@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,8 @@ from gateway.clock import Clock
 from gateway.errors import DeliveryError, DeliveryRetry, StoreError, ToolError
 from gateway.store.inbox import Inbox, Unprepared
 from gateway.tools.files import save
-from gateway.types import Address, Attachment
+from gateway.types import Attachment, Situation
+from gateway.workspace import make_room
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,14 @@ _LONGEST_NAME = 80
 
 @dataclass(slots=True, kw_only=True)
 class Preparer:
-    """Fetches `parallel` messages' files at a time, each file at most `most` bytes."""
+    """Fetches `parallel` messages' files at a time, each file at most `most` bytes.
+
+    `folder` returns where the files of a turn belong.
+    """
 
     inbox: Inbox
     channels: Mapping[str, Channel]
-    workspace: Path
+    folder: Callable[[Situation], Path]
     bell: Bell
     worker_bell: Bell
     clock: Clock
@@ -63,7 +67,7 @@ class Preparer:
     async def _prepare(self, one: Unprepared) -> None:
         try:
             found = [
-                await self._have(one.address, attachment, f"{one.id}-{number}")
+                await self._have(one, attachment, f"{one.id}-{number}")
                 for number, attachment in enumerate(one.attachments)
             ]
             await self.inbox.prepared(one.id, found)
@@ -75,15 +79,15 @@ class Preparer:
             self.bell.ring()
             self.worker_bell.ring()
 
-    async def _have(self, address: Address, attachment: Attachment, number: str) -> Attachment:
+    async def _have(self, one: Unprepared, attachment: Attachment, number: str) -> Attachment:
         """Return the attachment with the place where it lies now, or with what prevented that."""
-        channel: object = self.channels.get(address.channel)
+        channel: object = self.channels.get(one.situation.place.channel)
         if not attachment.ref or not isinstance(channel, Fetches):
             return replace(attachment, problem=attachment.problem or "it can't be fetched here")
         try:
             content = await self._fetch(channel, attachment)
             path = f"{FOLDER}/{number}-{safe_name(attachment)}"
-            await asyncio.to_thread(save, self.workspace, path, content)
+            await asyncio.to_thread(_keep, self.folder(one.situation), path, content)
         except (DeliveryError, DeliveryRetry, ToolError) as error:
             log.warning("media.missing", extra={"problem": str(error)})
             return replace(attachment, problem=str(error))
@@ -101,6 +105,12 @@ class Preparer:
             except DeliveryRetry as error:
                 await self.clock.sleep(max(error.after, float(number)))
         return await channel.fetch(attachment, self.most)
+
+
+def _keep(folder: Path, path: str, content: bytes) -> None:
+    if not folder.is_dir():
+        make_room(folder)
+    save(folder, path, content)
 
 
 def safe_name(attachment: Attachment) -> str:

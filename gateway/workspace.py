@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from gateway.errors import ConfigError
+from gateway.types import PERSON, Situation
 
 MAX_FILE = 20_000
 MAX_USER = 4_000
 MAX_TOTAL = 60_000
 CUT_MARK = "\n\n...(truncated)"
 MISSING_MARK = "*[File not found]*"
+
+ROOMS = "rooms"
+"""The folder with those of people and groups."""
 
 _SEEDED = Path(".crayfish", "seeded")
 _REQUIRED = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "TOOLS.md")
@@ -57,16 +62,24 @@ _Stamp: TypeAlias = tuple[int, int, int]
 
 
 class Workspace:
-    """A folder with bootstrap files; `templates` holds those that a new one starts with."""
+    """A folder with bootstrap files; `templates` holds those that a new one starts with.
 
-    def __init__(self, path: Path, templates: Path) -> None:
+    With `always_beats` HEARTBEAT.md is in every prompt, else only in those of heartbeats.
+    """
+
+    def __init__(self, path: Path, templates: Path, *, always_beats: bool = False) -> None:
         self.path = path
         self._templates = templates
+        self._always_beats = always_beats
         self._places = tuple((name, os.fspath(path / name)) for name in _ORDER)
         self._stamps: tuple[_Stamp | None, ...] | None = None
         self._texts: dict[str, BootstrapFile] = {}
         self._chosen: dict[tuple[bool, bool, bool], tuple[BootstrapFile, ...]] = {}
         self._unedited: dict[str, str] = {}
+
+    def anew(self) -> Workspace:
+        """Return one that reads the same folder and shares nothing with this one."""
+        return Workspace(self.path, self._templates, always_beats=self._always_beats)
 
     def seed(self) -> Sequence[str]:
         """Create the missing files, once in a workspace's life, and return their names.
@@ -96,8 +109,8 @@ class Workspace:
         """Return the files for a prompt in their order; the same object until a file changes.
 
         USER.md, MEMORY.md and BOOTSTRAP.md (until the agent has been introduced) are only for
-        `private` conversations, HEARTBEAT.md only for `heartbeat` turns (agent 1.2); with `light` these
-        get nothing else.
+        `private` conversations, HEARTBEAT.md only for `heartbeat` turns, if it is not for all (agent 1.2);
+        with `light` these get nothing else.
         """
         stamps = tuple(_stamp(place) for _, place in self._places)
         if stamps != self._stamps:
@@ -136,7 +149,7 @@ class Workspace:
 
     def _choose(self, *, private: bool, heartbeat: bool) -> list[BootstrapFile]:
         hidden = set() if private else {"USER.md", "MEMORY.md", "BOOTSTRAP.md"}
-        if not heartbeat:
+        if not (heartbeat or self._always_beats):
             hidden.add("HEARTBEAT.md")
         if heartbeat or not self._pending():
             hidden.add("BOOTSTRAP.md")
@@ -152,6 +165,45 @@ class Workspace:
         if name not in self._unedited:
             self._unedited[name] = _text(os.fspath(self._templates / name), _most(name)) or ""
         return self._unedited[name]
+
+
+def room(workspace: Path, situation: Situation) -> Path:
+    """Return the folder that a turn's files belong to; it may not exist yet.
+
+    The owner in private has the workspace. Everybody else has a folder of their own in it, by person or
+    group (reliability 4.5): what strangers bring or read never lies beside the owner's files. The chats that
+    share a session share it, too.
+    """
+    if situation.is_private:
+        return workspace
+    place = situation.place
+    name = f"{PERSON}-{situation.person}" if situation.person else f"{place.channel}-{place.chat}"
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+    if plain != name:
+        plain = f"{plain[:80]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return workspace / ROOMS / plain
+
+
+def below_agent(agent: str, folder: Path) -> PurePosixPath:
+    """Return how a file that leaves is named: below the usual workspace, or below that of `@agent`."""
+    return PurePosixPath("" if agent == "main" else f"@{agent}", folder.as_posix())
+
+
+def of_agent(path: str) -> tuple[str, str]:
+    """Return agent and path of what `below_agent` named."""
+    if not path.startswith("@"):
+        return "main", path
+    agent, _, rest = path[1:].partition("/")
+    return agent, rest
+
+
+def make_room(folder: Path) -> None:
+    """Create the folder of a person or a group; where that fails, tools say what they miss."""
+    try:
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        log.warning("room.missing", extra={"problem": error.strerror or type(error).__name__})
 
 
 def blank(text: str) -> bool:

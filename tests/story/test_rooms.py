@@ -1,0 +1,66 @@
+"""Who works in which folder, and which agent answers where."""
+
+from __future__ import annotations
+
+from tests.fakes.model_api import Call, reply
+from tests.story.house import House
+
+
+def called(name: str, arguments: dict[str, str]) -> Call:
+    return Call(f"call_{name}", name, dict(arguments))
+
+
+async def test_what_somebody_else_writes_lies_in_a_folder_of_their_own(empty_house: House) -> None:
+    house = empty_house
+    house.more = '[access]\nowners = ["telegram:7"]'
+    house.telegram = 'dm_policy = "allowlist"\nallow_from = [7, 8]'
+    await house.start()
+    (house.workspace / "private.md").write_text("the owner's own", encoding="utf-8")
+    house.model.play(
+        reply("openai", "", called("write", {"path": "note.md", "content": "tea"})),
+        reply("openai", "", called("read", {"path": "../../private.md"})),
+        reply("openai", "", called("read", {"path": "private.md"})),
+        reply("openai", "Noted."),
+    )
+    house.api.say("note: tea", chat=8)
+    await house.until(lambda: house.texts(8) == ["Noted."])
+    assert (house.workspace / "rooms" / "telegram-8" / "note.md").read_text() == "tea"
+    assert not (house.workspace / "note.md").exists()
+    assert "the owner's own" not in str(house.model.bodies[-1])
+    assert str(house.workspace) not in str(house.model.bodies[-1]["messages"][0])
+
+
+async def test_files_that_a_person_sends_and_gets_stay_in_their_folder(empty_house: House) -> None:
+    house = empty_house
+    house.more = '[access]\nowners = ["telegram:7"]'
+    house.telegram = 'dm_policy = "allowlist"\nallow_from = [7, 8]'
+    await house.start()
+    house.model.play(
+        reply("openai", "", called("write", {"path": "out.txt", "content": "here"})),
+        reply("openai", "[the file](out.txt)"),
+    )
+    house.api.say("make a file", chat=8)
+    await house.until(lambda: any(one.method == "sendDocument" for one in house.api.calls))
+    assert (house.workspace / "rooms" / "telegram-8" / "out.txt").read_text() == "here"
+
+
+async def test_another_agent_answers_where_it_is_bound_with_its_own_files(empty_house: House) -> None:
+    house = empty_house
+    house.more = (
+        '[access]\nowners = ["telegram:7"]\n'
+        '[agents.clerk.tools]\nprofile = "minimal"\n'
+        '[[bindings]]\nagent = "clerk"\nchannel = "telegram"\nsender = "8"\n'
+    )
+    house.telegram = 'dm_policy = "allowlist"\nallow_from = [7, 8]'
+    await house.start()
+    clerk = house.home / "agents" / "clerk" / "workspace"
+    (clerk / "SOUL.md").write_text("You are dry and exact.", encoding="utf-8")
+    house.api.say("hello", chat=8)
+    await house.until(lambda: house.texts(8) == ["you said: hello"])
+    house.api.say("hello", chat=7)
+    await house.until(lambda: house.texts(7) == ["you said: hello"])
+    bound, usual = house.model.bodies
+    assert "dry and exact" in str(bound["messages"][0])
+    assert "dry and exact" not in str(usual["messages"][0])
+    assert [tool["function"]["name"] for tool in bound["tools"]] == ["todo"]
+    assert len(usual["tools"]) > 5
