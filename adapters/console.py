@@ -18,7 +18,7 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 from gateway.channel import Accept
 from gateway.clock import Clock, SystemClock
 from gateway.errors import DeliveryRetry, StoreError
-from gateway.feed import Delta, Event, Feed, Restarted, Subscription, ToolStarted, TurnEnded
+from gateway.feed import Delta, Event, Feed, Restarted, Subscription, ToolEnded, ToolStarted, TurnEnded
 from gateway.types import Address, JsonObject, Outgoing, Receipt, Sender, Stimulus
 
 PROMPT = "you> "
@@ -163,6 +163,7 @@ class Screen:
     terminal: Terminal
     _streamed: str = ""
     _midline: bool = False
+    _last: str = ""
 
     def delta(self, text: str) -> None:
         """Show more of the reply that is being written."""
@@ -182,6 +183,11 @@ class Screen:
         if self.terminal.interactive:
             self._line(f"> {name}: {_short(args)}")
 
+    def plan(self, plan: str) -> None:
+        """Show the plan of a longer task."""
+        if self.terminal.interactive:
+            self._line("\n".join(f"  {step}" for step in plan.splitlines()))
+
     def ended(self) -> None:
         """End the streamed line; `reply` still tells whether it was the reply."""
         if self._midline:
@@ -190,11 +196,17 @@ class Screen:
     def reply(self, text: str) -> None:
         """Show a whole message, unless the same words were streamed."""
         seen = bool(self._streamed) and self._streamed.strip() == text.strip()
-        self._streamed = ""
+        self._streamed, self._last = "", text
         if seen:
             self.ended()
         else:
             self._line(text)
+
+    def replaced(self, text: str) -> None:
+        """Show in a line what takes the place of an older message, unless that was just said."""
+        line = text.partition("\n")[0].replace("**", "")
+        if line != self._last:
+            self.reply(line)
 
     def _line(self, text: str) -> None:
         self.ended()
@@ -259,8 +271,9 @@ class Console:
         """
         await asyncio.sleep(0)  # events published before this call are shown first
         here = message.address == self.address
+        show = self._screen.replaced if message.replaces else self._screen.reply
         try:
-            self._screen.reply(message.text if here else f"[{message.address.chat}] {message.text}")
+            show(message.text if here else f"[{message.address.chat}] {message.text}")
         except OSError as error:
             raise DeliveryRetry(f"the terminal is gone: {error}", after=60.0) from None
         if here:
@@ -330,6 +343,8 @@ class Console:
                 self._screen.restart()
             case ToolStarted(name, args):
                 self._screen.tool(name, args)
+            case ToolEnded(plan=plan) if plan:
+                self._screen.plan(plan)
             case TurnEnded(text, keys):
                 self._screen.ended()
                 if self._asked in keys:
@@ -432,6 +447,10 @@ class _Remote:
                 self.screen.restart()
             case {"type": "tool_start", "name": str(name), "args": dict(args)}:
                 self.screen.tool(name, args)
+            case {"type": "tool_end", "plan": str(plan)}:
+                self.screen.plan(plan)
+            case {"type": "message", "text": str(text), "replaces": _}:
+                self.screen.replaced(text)
             case {"type": "message", "text": str(text)}:
                 self.screen.reply(text)
             case {"type": "task_complete" | "task_error"}:

@@ -7,6 +7,7 @@ import functools
 import logging
 import os
 import secrets
+import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,12 +20,18 @@ from sqlalchemy.engine import Connection
 
 from gateway.access import EVERYBODY, Policy
 from gateway.agenda import Agenda
+from gateway.agents import MAIN, Binding, bindings, chosen
+from gateway.allowance import Allowance
+from gateway.approvals import Approver
 from gateway.bell import Bell
 from gateway.channel import Alone, Channel, SendsFiles
 from gateway.clock import Clock, SystemClock
 from gateway.commands import Commands, menu
+from gateway.compaction import Limits
+from gateway.compactor import Compactor
 from gateway.config import (
     ChannelAccess,
+    LimitSettings,
     Loaded,
     Settings,
     SlackAccount,
@@ -33,17 +40,30 @@ from gateway.config import (
     duration,
     section_of,
 )
+from gateway.config import secrets as configured_secrets
+from gateway.context import Contexts
 from gateway.control import Control, RemoteControl, StoreControl
 from gateway.errors import AlreadyRunning, ConfigError, LeaseLost
+from gateway.export import Archive
 from gateway.feed import Feed
 from gateway.heartbeat import Heartbeat
+from gateway.identities import Identities
 from gateway.intake import Intake
+from gateway.memory.vectors import Encoder, open_encoder
 from gateway.models.auto import Choice, open_model, open_other
 from gateway.models.base import Model
 from gateway.prepare import Preparer
 from gateway.prompt import Prompts
-from gateway.store import chats, history
-from gateway.store.engine import Database, open_database
+from gateway.recall import Recall
+from gateway.redact import Redactor, secrets_in
+from gateway.retention import Ages, Retention
+from gateway.sessions import Freshness
+from gateway.skills import Skills, open_skills
+from gateway.skills.packages import Packages
+from gateway.skills.roots import installed
+from gateway.skills.watch import Watch
+from gateway.store import beats, chats, history, routes, subagents
+from gateway.store.engine import Database, open_database, open_reader
 from gateway.store.inbox import Inbox, get_fact, set_fact
 from gateway.store.jobs import Rules
 from gateway.store.journal import Journal, has_answered
@@ -51,15 +71,26 @@ from gateway.store.leases import Leases
 from gateway.store.migrate import migrate as migrate_store
 from gateway.store.outbox import Outbox
 from gateway.store.schedules import Schedules
+from gateway.store.usage import Ledger
 from gateway.timer import Timer
 from gateway.timetable import Timetable, answer
+from gateway.tools.base import Tool, ToolContext
 from gateway.tools.box import Toolbox
 from gateway.tools.cron import cron_tool
-from gateway.tools.files import FILE_TOOLS, load
-from gateway.turn import Beats, TurnRunner
-from gateway.types import Address, Chat, JsonObject, Kind
+from gateway.tools.files import file_tools, load
+from gateway.tools.find import search_tool
+from gateway.tools.memory import memory_tools
+from gateway.tools.message import Post, message_tool
+from gateway.tools.plan import todo_tool
+from gateway.tools.policy import ToolPolicy
+from gateway.tools.processes import Processes
+from gateway.tools.sessions import Desk, sessions_tool, spawn_tool
+from gateway.tools.web import open_web, web_tools
+from gateway.turn import Agent, Beats, TurnRunner
+from gateway.types import Address, Chat, JsonObject, Kind, Situation, Standing
+from gateway.usage import Caps, Price, Rates
 from gateway.work import Sender, Supervised, Worker, supervise
-from gateway.workspace import Workspace
+from gateway.workspace import Workspace, below_agent, of_agent, room
 
 if TYPE_CHECKING:
     from aiohttp.web import AbstractRouteDef
@@ -78,6 +109,9 @@ LARGEST_FILE = 50_000_000
 
 HAD_MODEL = "model.real"
 """The fact that a real model was chosen here: from then on the demo is never taken silently (models 1.1)."""
+
+LIKELY_SECRET = 12
+"""Characters from which on a variable called …KEY counts as a secret: fewer may be an ordinary word."""
 
 CHARS_PER_TOKEN = 3
 """A careful guess for budgets; the provider's own count decides in the end (models 4)."""
@@ -99,12 +133,18 @@ class Gateway:
     agenda: Agenda
     heartbeat: Heartbeat
     choice: Choice
+    models: Models
+    contexts: Contexts
+    retention: Retention
+    processes: Processes
     seen: dict[str, Supervised]
     state: str = "starting"
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop`, then let running work reach its next step."""
         await self.worker.journal.recover()
+        if allowance := self.worker.turns.allowance:
+            await allowance.begin()
         if parked := await self.sender.outbox.recover():
             log.warning("outbox.parked", extra={"messages": parked, "problem": "older than a day, not sent"})
         async with asyncio.TaskGroup() as group:
@@ -116,12 +156,13 @@ class Gateway:
             # A terminal's gateway can't reach the chats that want to hear of something.
             beats = self.heartbeat.serve() if set(self.channels) != {"console"} else _nothing()
             beating = group.create_task(beats)
+            pruning = group.create_task(self.retention.serve())
             listening = [group.create_task(self._listen(channel, stop)) for channel in self.channels.values()]
             self.state = "ready"
             await stop.wait()
             self.state = "draining"
             log.info("gateway.stopping")
-            for task in (*listening, preparing, timing, beating):
+            for task in (*listening, preparing, timing, beating, pruning):
                 task.cancel()
             self.worker.drain()
             await self._grace(working)
@@ -132,9 +173,10 @@ class Gateway:
         """Let go of everything, whatever state it is in."""
         for channel in self.channels.values():
             await channel.close()
+        await self.processes.close()
         await self.choice.model.close()
-        if self.worker.turns.beats.model is not None:
-            await self.worker.turns.beats.model.close()
+        for model in self.models.others:
+            await model.close()
         await self.db.close()
 
     async def _grace(self, task: asyncio.Task[None]) -> None:
@@ -190,7 +232,10 @@ class StoreReads:
     async def replies_after(self, session: str, after: int) -> list[JsonObject]:
         where = Address("web", session)
         rows = await self.db.read(lambda tx: history.replies_after(tx, where, after))
-        return [{"id": row["id"], "text": row["text"], "task": _task(row["key"], where)} for row in rows]
+        return [{**row, "task": _task(row.pop("key"), where)} for row in rows]
+
+    async def questions(self, session: str) -> list[JsonObject]:
+        return await self.db.read(lambda tx: history.questions(tx, Address("web", session)))
 
     async def last_reply(self, session: str) -> int:
         return await self.db.read(lambda tx: history.last_reply(tx, Address("web", session)))
@@ -227,6 +272,7 @@ class StoreReads:
         which, stopped = await gateway.worker.journal.stop(address)
         if which is not None:
             gateway.worker.interrupt(which)
+            gateway.worker.sender.bell.ring()
         return int(stopped)
 
 
@@ -245,15 +291,25 @@ def zone_of(loaded: Loaded) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What must be open before the rest can be wired."""
+    """What must be open before the rest can be wired.
+
+    `workspaces` and `agent_skills` are those of the other agents.
+    """
 
     loaded: Loaded
     clock: Clock
     db: Database
     workspace: Workspace
+    skills: Skills
+    workspaces: Mapping[str, Workspace] = field(default_factory=dict)
+    agent_skills: Mapping[str, Skills] = field(default_factory=dict)
     feed: Feed = field(default_factory=Feed)
     channels: dict[str, Channel] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
+    encoder: Encoder | None = None
+    redact: Redactor = field(default_factory=Redactor)
+    env: Mapping[str, str] = field(default_factory=dict)
+    processes: Processes = field(default_factory=lambda: Processes(SystemClock()))
 
     @property
     def inbox(self) -> Inbox:
@@ -263,6 +319,11 @@ class Parts:
         """Take in a channel and who may talk there."""
         self.channels[channel.name] = channel
         self.policies[channel.name] = policy
+
+    def open_file(self, path: str) -> bytes:
+        """Return a file that a reply brings. Raises: ToolError."""
+        agent, below = of_agent(path)
+        return load(self.workspaces.get(agent, self.workspace).path, below, LARGEST_FILE)
 
     async def close(self) -> None:
         """Let go of what was opened before something failed."""
@@ -282,23 +343,57 @@ async def open_gateway(
 
     Raises: ConfigError, StoreError.
     """
+    encoder = open_encoder(loaded.settings.memory.embeddings)
     db = await open_database(loaded.settings.store.url, clock)
-    workspace = Workspace(loaded.workspace.resolve(), bundled("workspace"))
-    parts = Parts(loaded=loaded, clock=clock, db=db, workspace=workspace)
+    workspace = _workspace(loaded, loaded.settings.workspace.path)
+    skills = open_skills(loaded, env, workspace=workspace.path, now=clock.now)
+    workspaces = {name: _workspace(loaded, one.workspace) for name, one in loaded.settings.agents.items()}
+    agent_skills = {
+        name: open_skills(loaded, env, workspace=workspaces[name].path, only=one.skills, now=clock.now)
+        for name, one in loaded.settings.agents.items()
+    }
+    parts = Parts(
+        loaded=loaded,
+        clock=clock,
+        db=db,
+        workspace=workspace,
+        workspaces=workspaces,
+        skills=skills,
+        agent_skills=agent_skills,
+        encoder=encoder,
+        redact=_redactor(loaded.settings, env),
+        env=env,
+        processes=Processes(clock),
+    )
     gateway: Gateway | None = None
     try:
         log.info("store.ready", extra={"schema": await migrate_store(db, bundled("migrations"))})
-        await asyncio.to_thread(workspace.seed)
+        people = Identities.of(loaded.settings.identities).people
+        await db.write(lambda tx: routes.keep(tx, people), durable=False)
+        for one in (workspace, *workspaces.values()):
+            await asyncio.to_thread(one.seed)
         if console is not None:
             parts.add(console(parts.feed), EVERYBODY)
         else:
             await _open_channels(parts, lambda: gateway, env)
         choice = await _choose_model(parts, env)
-        gateway = _wire(parts, choice, await _beat_model(parts, env))
+        gateway = _wire(parts, choice, await _models(parts, choice, env))
+        await gateway.worker.turns.look()
     except BaseException:
         await parts.close()
         raise
     return gateway
+
+
+def _workspace(loaded: Loaded, path: str) -> Workspace:
+    always = loaded.settings.workspace.heartbeat_md == "always"
+    return Workspace(Path(path).resolve(), bundled("workspace"), always_beats=always)
+
+
+def _redactor(settings: Settings, env: Mapping[str, str]) -> Redactor:
+    """Return what knows the secrets of the configuration and of the environment."""
+    named = [one for one in secrets_in(env) if len(one) >= LIKELY_SECRET]
+    return Redactor((*configured_secrets(settings), *named))
 
 
 async def _open_channels(parts: Parts, gateway: Callable[[], Gateway | None], env: Mapping[str, str]) -> None:
@@ -321,6 +416,10 @@ async def _open_channels(parts: Parts, gateway: Callable[[], Gateway | None], en
                 _control(parts.db, parts.loaded.settings, functools.partial(_wake_sender, gateway)),
                 beats=lambda: running.heartbeat if (running := gateway()) else None,
                 timetable=_timetable(parts, functools.partial(_wake_agenda, gateway)),
+                ledger=_ledger(parts.loaded, parts.clock),
+                contexts=lambda: running.contexts if (running := gateway()) else None,
+                recall=_recall(parts),
+                notes=parts.workspace.path,
             ),
             routes=doors,
         )
@@ -360,7 +459,7 @@ def _add_telegram(
             ack_remove=bot.ack_remove,
         ),
         menus={chat: menu(chat) for chat in Chat},
-        open_file=functools.partial(load, parts.workspace.path, most=LARGEST_FILE),
+        open_file=parts.open_file,
     )
     parts.add(channel, policies(parts.loaded.settings)[name])
     return channel.doors()
@@ -405,7 +504,7 @@ def _add_slack(parts: Parts, name: str, bot: SlackAccount) -> Sequence[AbstractR
             recall=lambda where, message_id: parts.db.read(lambda tx: chats.sent(tx, where, message_id)),
             answered=lambda where: parts.db.read(lambda tx: has_answered(tx, where)),
             recent=lambda: parts.db.read(lambda tx: chats.recent(tx, name)),
-            open_file=functools.partial(load, parts.workspace.path, most=LARGEST_FILE),
+            open_file=parts.open_file,
             feed=parts.feed,
             clock=parts.clock,
         ),
@@ -455,35 +554,73 @@ async def _choose_model(parts: Parts, env: Mapping[str, str]) -> Choice:
     return choice
 
 
-async def _beat_model(parts: Parts, env: Mapping[str, str]) -> Model | None:
-    """Return the model of heartbeats, None if it is the usual one."""
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The usual model, and those of heartbeats, of summaries and of agents where they are others."""
+
+    usual: Model
+    beats: Model | None
+    summaries: Model | None
+    agents: Mapping[str, Model]
+
+    @property
+    def others(self) -> Sequence[Model]:
+        return [*(one for one in (self.beats, self.summaries) if one is not None), *self.agents.values()]
+
+
+async def _models(parts: Parts, choice: Choice, env: Mapping[str, str]) -> Models:
     settings = parts.loaded.settings
-    name = settings.heartbeat.model
-    return await open_other(name, "[heartbeat] model", settings.model, env, parts.clock) if name else None
+
+    async def other(name: str, section: str) -> Model:
+        return await open_other(name, f"{section} model", settings.model, env, parts.clock)
+
+    beats = await other(settings.heartbeat.model, "[heartbeat]") if settings.heartbeat.model else None
+    summaries = await other(settings.compaction.model, "[compaction]") if settings.compaction.model else None
+    named = {name: one.model for name, one in settings.agents.items() if one.model}
+    agents = {name: await other(model, f"[agents.{name}]") for name, model in named.items()}
+    return Models(choice.model, beats, summaries, agents)
 
 
-def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
+def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
     settings, db, clock = parts.loaded.settings, parts.db, parts.clock
     owner = secrets.token_hex(8)
     # A terminal's gateway can't reach the other chats; their schedules wait for the real one.
     only = "console" if set(parts.channels) == {"console"} else ""
     schedules = Schedules(db=db, clock=clock, rules=_rules(parts.loaded, only))
     tools = Toolbox(
-        [*FILE_TOOLS, cron_tool(schedules)], parts.workspace.path, attended_only={"cron", "edit", "write"}
+        _tools(parts, schedules),
+        policy=ToolPolicy(settings.tools, {name: one.tools for name, one in settings.agents.items()}),
+        redact=parts.redact,
     )
+    agents = _agents(parts, tools, models)
     sender = Sender(outbox=Outbox(db, owner), channels=parts.channels, bell=Bell(), clock=clock)
+    ledger = replace(_ledger(parts.loaded, clock), agent=lambda situation: agents.of(situation).name)
+    journal = Journal(db, owner, fresh=_freshness(parts.loaded), ledger=ledger)
+    max_chars = max(choice.context_window - settings.model.max_tokens, 1000) * CHARS_PER_TOKEN
     turns = TurnRunner(
-        journal=Journal(db, owner),
-        model=choice.model,
-        tools=tools,
-        prompts=Prompts(parts.workspace, tools.specs, zone_of(parts.loaded), clock, settings.heartbeat.light),
+        journal=journal,
+        agent=agents.main,
+        choose=agents.of if agents.others else None,
+        approver=Approver(
+            db=db,
+            owner=functools.partial(_owner_place, parts),
+            expires=float(duration(settings.approvals.expires)),
+            queued=sender.bell.ring,
+        ),
+        compactor=_compactor(parts, journal, models, choice.context_window, max_chars),
         feed=parts.feed,
         slots=sender,
         pieces=functools.partial(_pieces, parts.channels),
-        workspace=parts.workspace.path,
         sends_files=lambda address: isinstance(parts.channels.get(address.channel), SendsFiles),
         max_rounds=settings.agent.max_turns,
-        max_chars=max(choice.context_window - settings.model.max_tokens, 1000) * CHARS_PER_TOKEN,
+        max_chars=max_chars,
+        look=_watch(parts).look,
+        redact=parts.redact,
+        allowance=Allowance(
+            db=db, clock=clock, ledger=ledger, caps=_caps(settings.limits), rates=_rates(settings.limits)
+        ),
+        turn_time=float(duration(settings.limits.turn_time)),
+        unattended_time=float(duration(settings.limits.unattended_turn_time)),
     )
     worker = Worker(
         journal=turns.journal,
@@ -496,7 +633,7 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
     preparer = Preparer(
         inbox=parts.inbox,
         channels=parts.channels,
-        workspace=parts.workspace.path,
+        folder=lambda situation: room(agents.of(situation).workspace, situation),
         bell=Bell(),
         worker_bell=worker.bell,
         clock=clock,
@@ -505,15 +642,21 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
     timer = Timer(clock)
     agenda = Agenda(schedules=schedules, timer=timer, worker_bell=worker.bell, outbox_bell=sender.bell)
     schedules.changed = agenda.look_soon
-    heartbeat = _heartbeat(parts, timer, worker.bell, (beat_model or choice.model).name)
+    heartbeat = _heartbeat(parts, timer, worker.bell, (models.beats or models.usual).name)
     turns.beats = Beats(
-        model=beat_model,
+        model=models.beats,
         max_rounds=settings.heartbeat.max_rounds,
         ack_max_chars=settings.heartbeat.ack_max_chars,
         is_repeat=heartbeat.is_repeat,
     )
-    turns.endings = {Kind.CRON: schedules.ended, Kind.HEARTBEAT: heartbeat.ended}
+    turns.endings = {
+        Kind.CRON: schedules.ended,
+        Kind.HEARTBEAT: heartbeat.ended,
+        Kind.SUBAGENT: lambda tx, how: subagents.ended(tx, how, db.now()),
+    }
+    tools.give("conversations", _talking(parts, turns, worker))
     seen: dict[str, Supervised] = {}
+    contexts = Contexts(functools.partial(_prompts_of, agents))
     intake = Intake(
         inbox=parts.inbox,
         policies=parts.policies,
@@ -522,15 +665,18 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
             clock=clock,
             started=clock.now(),
             model=lambda: choice.model.name,
-            channels=functools.partial(status, parts.channels, seen),
+            channels=functools.partial(status, parts.channels, seen, parts.redact),
             owned=bool(settings.access.owners),
+            ledger=ledger,
             heartbeat=heartbeat.command,
             cron=_cron_command(schedules),
+            context=contexts.summary,
         ),
         bell=worker.bell,
         outbox_bell=sender.bell,
         media_bell=preparer.bell,
         interrupt=worker.interrupt,
+        identities=Identities.of(settings.identities),
     )
     return Gateway(
         clock=clock,
@@ -545,14 +691,186 @@ def _wire(parts: Parts, choice: Choice, beat_model: Model | None) -> Gateway:
         agenda=agenda,
         heartbeat=heartbeat,
         choice=choice,
+        models=models,
+        contexts=contexts,
+        retention=_retention(parts),
+        processes=parts.processes,
         seen=seen,
     )
 
 
-def _heartbeat(parts: Parts, timer: Timer, bell: Bell, model: str) -> Heartbeat:
+def _watch(parts: Parts) -> Watch:
+    packages = Packages(folder=installed(parts.loaded), wall=parts.clock.wall)
+    return Watch(parts.skills, packages, parts.db, tuple(parts.agent_skills.values()))
+
+
+def _freshness(loaded: Loaded) -> Freshness:
+    settings = loaded.settings.session
+    chats = {"all": frozenset(Chat), "private": frozenset({Chat.DIRECT}), "groups": frozenset({Chat.GROUP})}
+    return Freshness(
+        mode=settings.reset,
+        at=settings.reset_at,
+        idle=float(duration(settings.idle)),
+        chats=chats[settings.reset_in],
+        zone=ZoneInfo(zone_of(loaded)),
+    )
+
+
+def _compactor(parts: Parts, journal: Journal, models: Models, window: int, max_chars: int) -> Compactor:
+    settings = parts.loaded.settings
+    wanted = settings.compaction
+    return Compactor(
+        journal=journal,
+        feed=parts.feed,
+        clock=parts.clock,
+        limits=Limits(
+            window=window,
+            reply=settings.model.max_tokens,
+            keep=wanted.keep_tokens,
+            max_messages=wanted.max_messages,
+            keep_messages=wanted.keep_messages,
+        ),
+        enabled=wanted.enabled,
+        model=models.summaries,
+        zone=zone_of(parts.loaded),
+        flushes=wanted.memory_flush,
+        max_chars=max_chars,
+        running=functools.partial(_at_work, parts.db),
+        redact=parts.redact,
+    )
+
+
+async def _at_work(db: Database, parent: Address) -> Sequence[str]:
+    """Return the sub-agents of a conversation that have no result yet, as a summary names them."""
+    found = await db.write(lambda tx: subagents.running(tx, parent), durable=False)
+    return [f"{one.id}, {one.name}: {' '.join(one.task.split())[:300]}" for one in found]
+
+
+def _retention(parts: Parts) -> Retention:
+    wanted = parts.loaded.settings.retention
+    return Retention(
+        db=parts.db,
+        clock=parts.clock,
+        zone=ZoneInfo(zone_of(parts.loaded)),
+        workspaces=[parts.workspace.path, *(one.path for one in parts.workspaces.values())],
+        ages=Ages(
+            messages=float(duration(wanted.messages)),
+            verdicts=float(duration(wanted.verdicts)),
+            unreadable=float(duration(wanted.unreadable)),
+            group_talk=float(duration(wanted.group_talk)),
+            results=float(duration(wanted.results)),
+            transcripts=float(duration(wanted.transcripts)),
+            megabytes=wanted.transcripts_mb,
+        ),
+    )
+
+
+def _tools(parts: Parts, schedules: Schedules) -> Sequence[Tool]:
+    """Return every tool there is; which of them a conversation has is the policy's to say."""
+
+    def readable() -> Sequence[Path]:
+        every = (parts.skills, *parts.agent_skills.values())
+        return [folder for skills in every for folder in skills.current.folders]
+
+    return [
+        *file_tools(readable),
+        search_tool(readable, shutil.which("rg")),
+        cron_tool(schedules),
+        *memory_tools(_recall(parts)),
+        *web_tools(open_web(parts.loaded.settings.web, parts.clock)),
+        *_exec_tools(parts),
+    ]
+
+
+def _exec_tools(parts: Parts) -> Sequence[Tool]:
+    if os.name != "posix" or parts.loaded.settings.exec.mode == "deny":
+        return ()
+    from gateway.tools.exec import SkillHome, exec_tools  # noqa: PLC0415 - needs what Windows has not
+
+    def skill_of(file: Path) -> SkillHome | None:
+        for skills in (parts.skills, *parts.agent_skills.values()):
+            if skill := skills.current.home_of(file):
+                return SkillHome(skill.folder, skills.environment(skill) if skill.eligible else {})
+        return None
+
+    return exec_tools(
+        parts.loaded.settings.exec, parts.processes, parts.clock, environ=parts.env, skill_of=skill_of
+    )
+
+
+def _recall(parts: Parts) -> Recall:
+    return Recall(db=parts.db, clock=parts.clock, zone=ZoneInfo(zone_of(parts.loaded)), encoder=parts.encoder)
+
+
+def _talking(parts: Parts, turns: TurnRunner, worker: Worker) -> Sequence[Tool]:
+    """Return the tools that send something, or wake a conversation."""
+
+    def below(context: ToolContext, path: str) -> str:
+        return str(below_agent(context.agent, context.folder.relative_to(context.workspace)) / path)
+
+    post = Post(
+        db=parts.db,
+        pieces=turns.pieces,
+        sends_files=turns.sends_files,
+        below=below,
+        sent=worker.sender.bell.ring,
+    )
+    desk = Desk(db=parts.db, zone=zone_of(parts.loaded), woken=worker.bell.ring)
+    return [message_tool(post), sessions_tool(desk), spawn_tool(desk), todo_tool(parts.db)]
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """Who answers where: the usual agent, the others by name, and where they are bound."""
+
+    main: Agent
+    others: Mapping[str, Agent]
+    bound: Sequence[Binding]
+
+    def of(self, situation: Situation) -> Agent:
+        """Return who answers a turn."""
+        return self.others.get(chosen(self.bound, situation), self.main)
+
+
+def _agents(parts: Parts, tools: Toolbox, models: Models) -> Agents:
+    settings = parts.loaded.settings
+
+    def agent(name: str, model: Model, workspace: Workspace) -> Agent:
+        zone, light = zone_of(parts.loaded), settings.heartbeat.light
+        skills = parts.agent_skills.get(name, parts.skills)
+        prompts = Prompts(workspace, tools.specs, zone, parts.clock, light, skills=lambda: skills.current.xml)
+        return Agent(name=name, model=model, tools=tools, prompts=prompts, workspace=workspace.path)
+
+    others = {
+        name: agent(name, models.agents.get(name, models.usual), workspace)
+        for name, workspace in parts.workspaces.items()
+    }
+    return Agents(agent(MAIN, models.usual, parts.workspace), others, bindings(settings.bindings))
+
+
+def _prompts_of(agents: Agents, situation: Situation) -> tuple[str, Prompts]:
+    """Return who answers a turn, with a way to prompt it that no turn uses at the same time."""
+    agent = agents.of(situation)
+    prompts = agent.prompts
+    assert isinstance(prompts, Prompts)
+    return agent.name, replace(prompts, workspace=prompts.workspace.anew())
+
+
+def _owners(parts: Parts) -> list[tuple[str, str]]:
+    """Return the owners that the configuration names, as (channel, sender)."""
     people = [(name, one) for name, policy in parts.policies.items() for one in policy.people()]
     # Whoever can open a page that is nobody else's is the owner too, but reads it less often.
-    pages = [(name, "") for name, policy in parts.policies.items() if policy is EVERYBODY]
+    return [*people, *((name, "") for name, policy in parts.policies.items() if policy is EVERYBODY)]
+
+
+async def _owner_place(parts: Parts) -> Address | None:
+    """Return where the owner can be asked in private."""
+    owners, channels = _owners(parts), list(parts.policies)
+    route = await parts.db.write(lambda tx: beats.owner_route(tx, owners, channels), durable=False)
+    return route.address if route else None
+
+
+def _heartbeat(parts: Parts, timer: Timer, bell: Bell, model: str) -> Heartbeat:
     return Heartbeat(
         settings=parts.loaded.settings.heartbeat,
         db=parts.db,
@@ -562,8 +880,36 @@ def _heartbeat(parts: Parts, timer: Timer, bell: Bell, model: str) -> Heartbeat:
         timer=timer,
         bell=bell,
         channels=parts.policies,
-        owners=[*people, *pages],
+        owners=_owners(parts),
         model=lambda: model,
+        ledger=_ledger(parts.loaded, parts.clock),
+        caps=_caps(parts.loaded.settings.limits),
+    )
+
+
+def _ledger(loaded: Loaded, clock: Clock) -> Ledger:
+    prices = {name: Price(**one.model_dump()) for name, one in loaded.settings.usage.prices.items()}
+    return Ledger(clock=clock, zone=ZoneInfo(zone_of(loaded)), prices=prices)
+
+
+def _caps(limits: LimitSettings) -> Caps:
+    return Caps(
+        daily_tokens=limits.daily_tokens,
+        daily_usd=limits.daily_usd,
+        sender_tokens=limits.per_sender_daily_tokens,
+        turn_tokens=limits.per_turn_tokens,
+    )
+
+
+def _rates(limits: LimitSettings) -> Rates:
+    rate = limits.per_sender_per_minute
+    return Rates(
+        {
+            Standing.OWNER: rate.owner,
+            Standing.PERSON: rate.people,
+            Standing.GROUP: rate.groups,
+            Standing.GUEST: rate.guests,
+        }
     )
 
 
@@ -597,7 +943,8 @@ def _rules(loaded: Loaded, channel: str = "") -> Rules:
         zone=ZoneInfo(zone_of(loaded)),
         grace=float(duration(settings.grace)),
         most=settings.per_chat,
-        daily_tokens=settings.daily_token_budget,
+        daily_tokens=settings.daily_tokens,
+        caps=_caps(loaded.settings.limits),
         channel=channel,
     )
 
@@ -608,13 +955,17 @@ def _pieces(channels: Mapping[str, Channel], address: Address, text: str) -> Seq
     return [text] if channel is None else channel.pieces(text)
 
 
-def status(channels: Mapping[str, Channel], seen: Mapping[str, Supervised]) -> dict[str, str]:
+def status(
+    channels: Mapping[str, Channel],
+    seen: Mapping[str, Supervised],
+    redact: Callable[[str], str] = Redactor(),  # noqa: B008 - it never changes
+) -> dict[str, str]:
     """Return one short line for each channel."""
     lines = {}
     for name, channel in channels.items():
         here = seen.get(name, Supervised(name))
         trouble = here.problem or str(channel.status().get("last_error") or "")
-        lines[name] = f"{here.state} ({trouble})" if trouble else here.state
+        lines[name] = f"{here.state} ({redact(trouble)})" if trouble else here.state
     return lines
 
 
@@ -691,12 +1042,33 @@ async def control(loaded: Loaded, question: Callable[[Control], Awaitable[JsonOb
         return await question(RemoteControl(settings.http))
     try:
         await migrate_store(db, bundled("migrations"))
-        beats = _heartbeat(_offline(loaded, db), Timer(SystemClock()), Bell(), settings.heartbeat.model)
-        stored = _control(db, settings, lambda: None)
-        timetable = _timetable(_offline(loaded, db), lambda: None)
-        return await question(replace(stored, beats=lambda: beats, timetable=timetable, idle=db.exclusive))
+        parts = _offline(loaded, db)
+        beats = _heartbeat(parts, Timer(SystemClock()), Bell(), settings.heartbeat.model)
+        stored = replace(
+            _control(db, settings, lambda: None),
+            beats=lambda: beats,
+            timetable=_timetable(parts, lambda: None),
+            recall=_recall(parts),
+            notes=parts.workspace.path,
+            ledger=_ledger(loaded, SystemClock()),
+            idle=db.exclusive,
+        )
+        return await question(stored)
     finally:
         await db.close()
+
+
+async def look(loaded: Loaded, question: Callable[[Archive], Awaitable[T]]) -> T:
+    """Ask about what was said, beside a gateway that may be running.
+
+    Raises: ConfigError, StoreError.
+    """
+    reader = open_reader(loaded.settings.store.url)
+    redact = _redactor(loaded.settings, os.environ)
+    try:
+        return await question(Archive(reader=reader, zone=ZoneInfo(zone_of(loaded)), redact=redact))
+    finally:
+        await reader.close()
 
 
 def _timetable(parts: Parts, changed: Callable[[], None]) -> Timetable:
@@ -706,12 +1078,43 @@ def _timetable(parts: Parts, changed: Callable[[], None]) -> Timetable:
 def _offline(loaded: Loaded, db: Database) -> Parts:
     """Return what is known of the channels without opening them."""
     known = policies(loaded.settings) | ({"web": EVERYBODY} if loaded.settings.http.enabled else {})
-    workspace = Workspace(loaded.workspace.resolve(), bundled("workspace"))
-    return Parts(loaded=loaded, clock=SystemClock(), db=db, workspace=workspace, policies=known)
+    workspace = _workspace(loaded, loaded.settings.workspace.path)
+    skills = open_skills(loaded)
+    return Parts(
+        loaded=loaded,
+        clock=SystemClock(),
+        db=db,
+        workspace=workspace,
+        skills=skills,
+        policies=known,
+        encoder=open_encoder(loaded.settings.memory.embeddings),
+    )
 
 
 def _control(db: Database, settings: Settings, sent: Callable[[], None]) -> StoreControl:
     return StoreControl(db=db, policies=policies(settings), owned=bool(settings.access.owners), sent=sent)
+
+
+async def prompt(loaded: Loaded, conversation: str) -> JsonObject:
+    """Return what the model is sent for a conversation, see `Contexts.show`.
+
+    Raises: ConfigError, StoreError.
+    """
+    from adapters.console import Console  # noqa: PLC0415 - a gateway without any other channel
+
+    try:
+        gateway = await open_gateway(
+            loaded, SystemClock(), console=lambda feed: Console(feed=feed, session="")
+        )
+    except AlreadyRunning:
+        if not loaded.settings.http.enabled:
+            raise
+        return await RemoteControl(loaded.settings.http).prompt(conversation)
+    try:
+        stored = _control(gateway.db, loaded.settings, lambda: None)
+        return await replace(stored, contexts=lambda: gateway.contexts).prompt(conversation)
+    finally:
+        await gateway.close()
 
 
 def slack_app(loaded: Loaded, account: str, url: str | None) -> JsonObject:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gateway import __version__
 from gateway.errors import GatewayError
@@ -20,7 +20,10 @@ from gateway.errors import GatewayError
 if TYPE_CHECKING:
     from gateway.config import Loaded, SlackAccount
     from gateway.control import Control
+    from gateway.export import Archive
     from gateway.types import JsonObject
+
+T = TypeVar("T")
 
 OK, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 """Exit codes: done; a bug; the set-up can't work (also argparse's); Ctrl-C."""
@@ -172,6 +175,46 @@ def _cron(action: str, arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _memory(action: str, arguments: argparse.Namespace) -> int:
+    query, chats = getattr(arguments, "query", ""), getattr(arguments, "chats", False)
+    answer = _ask(arguments, lambda control: control.memory(action, query, chats=chats))
+    if "problem" in answer:
+        print(f"crayfish: {_harmless(answer['problem'])}", file=sys.stderr)
+        return REFUSED
+    print(_harmless(answer["text"]))
+    return OK
+
+
+def _prompt_show(arguments: argparse.Namespace) -> int:
+    import asyncio
+    import json
+
+    from gateway import app, context
+
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    shown = asyncio.run(app.prompt(loaded, arguments.conversation))["prompt"]
+    if shown is None:
+        print(f"crayfish: there is no conversation {arguments.conversation!r}", file=sys.stderr)
+        return REFUSED
+    if arguments.json:
+        print(json.dumps(shown, ensure_ascii=False, indent=2))
+    else:
+        print(_harmless(context.lines(shown) if arguments.sizes else context.text(shown)))
+    return OK
+
+
+def _usage(arguments: argparse.Namespace) -> int:
+    import json
+
+    from gateway.usage import as_table
+
+    report = _ask(arguments, lambda control: control.usage(arguments.by, arguments.days))
+    text = json.dumps(report, ensure_ascii=False, indent=2) if arguments.json else as_table(report)
+    print(text if arguments.json else _harmless(text))
+    return OK
+
+
 def _why(arguments: argparse.Namespace) -> int:
     from gateway import why
 
@@ -186,6 +229,60 @@ def _heartbeat(arguments: argparse.Namespace) -> int:
     answer = _ask(arguments, lambda control: control.heartbeat(action, dry_run=dry_run))
     print(_harmless(answer["text"]))
     return OK
+
+
+def _skills(action: str, arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    from gateway.clock import SystemClock
+    from gateway.skills import cli
+
+    text, good = cli.run(action, arguments, loaded, SystemClock(), _agrees, _chat_commands(action))
+    print(text if getattr(arguments, "json", False) else _harmless(text))
+    return OK if good else REFUSED
+
+
+def _chat_commands(action: str) -> Sequence[str]:
+    """Return the words that people type in chats, if a new skill must not be called like one."""
+    if action not in ("install", "update"):
+        return ()
+    from gateway.commands import TABLE
+
+    return [name for command in TABLE for name in (command.name, *command.aliases)]
+
+
+def _agrees(question: str) -> bool:
+    """Ask whoever sits at the terminal; nobody there is a no."""
+    print(f"{_harmless(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _sessions_list(arguments: argparse.Namespace) -> int:
+    print(_harmless(_look(arguments, lambda archive: archive.listed())))
+    return OK
+
+
+def _sessions_show(arguments: argparse.Namespace) -> int:
+    print(_harmless(_look(arguments, lambda archive: archive.show(arguments.conversation))))
+    return OK
+
+
+def _sessions_export(arguments: argparse.Namespace) -> int:
+    name, out = arguments.conversation, arguments.out
+    entries = _look(arguments, lambda archive: archive.export(name, arguments.format, arguments.session, out))
+    print(f"{entries} entries{f' written to {out}' if out else ''}", file=sys.stderr)
+    return OK
+
+
+def _look(arguments: argparse.Namespace, question: Callable[[Archive], Awaitable[T]]) -> T:
+    """Read the database, whether or not a gateway runs on it."""
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    import asyncio
+
+    from gateway import app
+
+    return asyncio.run(app.look(loaded, question))
 
 
 def _ask(arguments: argparse.Namespace, question: Callable[[Control], Awaitable[JsonObject]]) -> JsonObject:
@@ -224,8 +321,9 @@ def _load(arguments: argparse.Namespace) -> Loaded:
 
 def _log_to_stderr(loaded: Loaded, level: str) -> None:
     from gateway import config, log
+    from gateway.redact import secrets_in
 
-    known = (*config.secrets(loaded.settings), *log.secrets_in(os.environ))
+    known = (*config.secrets(loaded.settings), *secrets_in(os.environ))
     log.configure(level, loaded.settings.log.format, known)
 
 
@@ -248,6 +346,10 @@ GROUPS = {
     "pairing": "decide who may talk to the bot",
     "heartbeat": "what the bot looks after by itself",
     "cron": "what the bot does at set times",
+    "skills": "what the bot has learned",
+    "sessions": "look at what was said",
+    "memory": "what the bot has written down",
+    "prompt": "what the model is sent",
     "slack": "set up a Slack app",
 }
 
@@ -271,7 +373,26 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "cron pause": (functools.partial(_cron, "pause"), "keep it from running"),
     "cron resume": (functools.partial(_cron, "resume"), "let it run again"),
     "cron rm": (functools.partial(_cron, "rm"), "remove it"),
+    "skills list": (functools.partial(_skills, "list"), "show all skills, and why one is off"),
+    "skills show": (functools.partial(_skills, "show"), "show one skill"),
+    "skills inspect": (functools.partial(_skills, "inspect"), "say what a zip or a folder would bring along"),
+    "skills install": (functools.partial(_skills, "install"), "install a zip, a folder, or a name"),
+    "skills update": (functools.partial(_skills, "update"), "install what has a newer version"),
+    "skills rollback": (functools.partial(_skills, "rollback"), "put an older version back"),
+    "skills remove": (functools.partial(_skills, "remove"), "take an installed skill out"),
+    "skills enable": (functools.partial(_skills, "enable"), "switch a skill on"),
+    "skills disable": (functools.partial(_skills, "disable"), "switch a skill off"),
+    "skills verify": (functools.partial(_skills, "verify"), "check that skills are as they were installed"),
+    "skills new": (functools.partial(_skills, "new"), "write a new skill to begin with"),
+    "sessions list": (_sessions_list, "show the conversations"),
+    "sessions show": (_sessions_show, "show the sessions of one"),
+    "sessions export": (_sessions_export, "write what was said, as Markdown or JSON"),
+    "memory status": (functools.partial(_memory, "status"), "say how large the index of the notes is"),
+    "memory index": (functools.partial(_memory, "index"), "bring it up to date, vectors included"),
+    "memory search": (functools.partial(_memory, "search"), "search the notes as the bot does"),
+    "prompt show": (_prompt_show, "print what the model is sent for a conversation"),
     "why": (_why, "say why a message was answered or not"),
+    "usage": (_usage, "show the tokens and the money that models took"),
     "slack manifest": (_slack_manifest, "print what Slack makes an app from"),
     "migrate": (_migrate, "bring the database to this version's schema"),
 }
@@ -306,14 +427,15 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--deep", action="store_true", help="also ask platforms and model, read the database"
         )
+    if name.startswith("skills "):
+        _fill_skills(name.partition(" ")[2], parser)
     if name.startswith("cron ") and name != "cron list":
         parser.add_argument("name", metavar="NAME", help="the id, or the name if only one chat has it")
-    if name == "pairing approve":
-        parser.add_argument("code", metavar="CODE", help="what the person was told")
-        parser.add_argument("--notify", action="store_true", help="tell the person")
-    if name == "pairing revoke":
-        parser.add_argument("channel", metavar="CHANNEL", help="as `pairing list` shows it")
-        parser.add_argument("sender", metavar="ID", help="the person's id there")
+    if name == "memory search":
+        parser.add_argument("query", metavar="QUERY", help="words to look for")
+        parser.add_argument("--chats", action="store_true", help="search what was said, in all conversations")
+    if name.startswith("pairing "):
+        _fill_pairing(name.partition(" ")[2], parser)
     if name.startswith("heartbeat "):
         parser.set_defaults(action=name.partition(" ")[2])
     if name == "heartbeat now":
@@ -323,6 +445,78 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         way.add_argument("--socket", action="store_true", help="for Socket Mode")
         way.add_argument("--http", metavar="URL", type=_https, help="for events that Slack posts there")
         parser.add_argument("--account", metavar="NAME", default="", help="of [channels.slack.accounts]")
+    if name.startswith("sessions ") and name != "sessions list":
+        _name_conversation(name, parser)
+    if name in ("prompt show", "usage", "why"):
+        _fill_question(name, parser)
+
+
+def _fill_question(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "prompt show":
+        parser.add_argument("conversation", metavar="CONVERSATION", help="channel:chat, or with :thread")
+        parser.add_argument("--sizes", action="store_true", help="only how large each part is")
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+        return
     if name == "why":
         parser.add_argument("chat", metavar="CHAT", help="a chat's id, alone or as channel:id")
         parser.add_argument("message", metavar="MESSAGE", nargs="?", default="", help="default: the newest")
+        return
+    way = parser.add_mutually_exclusive_group()
+    for by in ("day", "conversation", "model", "sender", "kind"):
+        usual = ", the default" if by == "day" else ""
+        way.add_argument(f"--{by}", dest="by", action="store_const", const=by, help=f"a line for each{usual}")
+    parser.set_defaults(by="day")
+    parser.add_argument("--days", metavar="NUMBER", type=_days, default=30, help="with today; default: 30")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _days(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text) or int(text) > 3660:
+        raise argparse.ArgumentTypeError("it must be a number from 1 to 3660")
+    return int(text)
+
+
+def _fill_pairing(action: str, parser: argparse.ArgumentParser) -> None:
+    if action == "approve":
+        parser.add_argument("code", metavar="CODE", help="what the person was told")
+        parser.add_argument("--notify", action="store_true", help="tell the person")
+    if action == "revoke":
+        parser.add_argument("channel", metavar="CHANNEL", help="as `pairing list` shows it")
+        parser.add_argument("sender", metavar="ID", help="the person's id there")
+
+
+def _fill_skills(action: str, parser: argparse.ArgumentParser) -> None:
+    if action in ("inspect", "install"):
+        parser.add_argument(
+            "source", metavar="SOURCE", help="a zip file, a folder, or NAME[@VERSION] of a registry"
+        )
+        here = "instead of those in [skills] registries"
+        parser.add_argument("--registry", metavar="INDEX", action="append", default=[], help=here)
+    elif action in ("update", "verify"):
+        parser.add_argument("name", metavar="NAME", nargs="?", default="", help="default: all installed ones")
+    elif action != "list":
+        parser.add_argument("name", metavar="NAME")
+    if action in ("list", "show", "inspect"):
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+    if action in ("install", "update"):
+        parser.add_argument("--yes", action="store_true", help="don't ask, unless something looks bad")
+        parser.add_argument("--trust", action="store_true", help="don't ask even then")
+        asked = "tools that it gets of those it asks for, e.g. exec,write"
+        parser.add_argument("--grant", metavar="TOOLS", default="", help=asked)
+    if action == "install":
+        parser.add_argument("--replace", action="store_true", help="replace the one of the same name")
+    if action == "rollback":
+        parser.add_argument("--to", metavar="NUMBER", type=int, default=0, help="as `skills show` lists them")
+    if action == "remove":
+        parser.add_argument("--purge", action="store_true", help="delete its versions, too")
+    if action == "new":
+        parser.add_argument("--description", metavar="TEXT", default="", help="what it does, and when")
+
+
+def _name_conversation(name: str, parser: argparse.ArgumentParser) -> None:
+    named = "`channel:chat`, or the chat's id alone, as `sessions list` shows them"
+    parser.add_argument("conversation", metavar="CONVERSATION", help=named)
+    if name == "sessions export":
+        parser.add_argument("--format", choices=("md", "jsonl"), default="md", help="default: md")
+        parser.add_argument("--session", metavar="NUMBER", type=int, help="only this one; default: all")
+        parser.add_argument("--out", metavar="FILE", type=Path, help="a new file; default: stdout")

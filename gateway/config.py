@@ -170,6 +170,10 @@ def _names(value: Json) -> Json:
     )
 
 
+def _as_text(value: Json) -> Json:
+    return str(value) if type(value) is int else value
+
+
 def _off_or_minutes(value: Json) -> Json:
     """Read what people write for an interval beside texts: `false` is off, a bare number is minutes."""
     if value is False or value == "off":
@@ -186,6 +190,24 @@ def _interval(text: str) -> str:
 def _time_of_day(text: str) -> str:
     if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]|24:00", text):
         raise ValueError('must be a time of day from "00:00" to "24:00", such as "08:30"')
+    return text
+
+
+def _start_of_day(text: str) -> str:
+    if _time_of_day(text) == "24:00":
+        raise ValueError('must be before "24:00": midnight is "00:00"')
+    return text
+
+
+def _days(text: str) -> str:
+    if duration(text) < 86_400:
+        raise ValueError("must be at least 1d: what a platform repeats within a day is known by it")
+    return text
+
+
+def _days_or_ever(text: str) -> str:
+    if 0 < duration(text) < 86_400:
+        raise ValueError("must be at least 1d (0d is for ever)")
     return text
 
 
@@ -243,6 +265,7 @@ class WorkspaceSettings(Section):
     """`[workspace]`: the folder the agent lives and works in."""
 
     path: str = ""
+    heartbeat_md: Literal["beats", "always"] = "beats"
 
 
 class AgentSettings(Section):
@@ -251,6 +274,24 @@ class AgentSettings(Section):
     max_turns: int = Field(default=50, ge=1)
     parallel: int = Field(default=64, ge=1)
     timezone: Annotated[str, AfterValidator(_zone)] = ""
+
+
+class BindingSettings(Section):
+    """`[[bindings]]`: where an agent answers; what is left out fits everything."""
+
+    agent: str
+    channel: str = ""
+    chat: Annotated[str, BeforeValidator(_as_text)] = ""
+    thread: Annotated[str, BeforeValidator(_as_text)] = ""
+    sender: Annotated[str, BeforeValidator(_as_text)] = ""
+
+    @model_validator(mode="after")
+    def _is_bound(self) -> BindingSettings:
+        if (self.chat or self.thread or self.sender) and not self.channel:
+            raise ValueError("chat, thread and sender need a channel: ids mean nothing without one")
+        if not self.channel:
+            raise ValueError('channel is missing: name where the agent answers, such as "telegram"')
+        return self
 
 
 class HttpSettings(Section):
@@ -299,10 +340,198 @@ class HeartbeatSettings(Section):
     light: bool = True
     model: str = ""
     ack_max_chars: int = Field(default=300, ge=0)
-    daily_token_budget: int = Field(default=500_000, ge=0)
+    daily_tokens: int = Field(default=500_000, ge=0)
     max_rounds: int = Field(default=15, ge=1)
     idle_every: int = Field(default=1, ge=1)
     active_hours: ActiveHours = ActiveHours()
+
+
+def _tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        group = name.removeprefix("group:")
+        if name.startswith("group:") and group not in TOOL_GROUPS:
+            near = difflib.get_close_matches(group, TOOL_GROUPS, 1) or [", ".join(TOOL_GROUPS)]
+            raise ValueError(f'there is no "{name}": did you mean group:{near[0]}?')
+        if not re.fullmatch(r"(group:)?[A-Za-z0-9_*?-]{1,80}", name):
+            raise ValueError(
+                f'"{name}" must be the name of a tool, a pattern such as "mcp__*", or "group:web"'
+            )
+    return names
+
+
+ToolNames: TypeAlias = Annotated[Names, AfterValidator(_tool_names)]
+MaybeToolNames: TypeAlias = Annotated[MaybeNames, AfterValidator(lambda names: names and _tool_names(names))]
+
+TOOL_GROUPS = (
+    *("fs", "runtime", "web", "memory", "sessions"),
+    *("messaging", "automation", "plan", "skills", "plugins"),
+)
+"""What `group:…` may name."""
+
+
+class ToolLayer(Section):
+    """A table of `[tools]` for some turns: what `allow` names, if it is there, and never what `deny` does."""
+
+    allow: MaybeToolNames = None
+    deny: ToolNames = ()
+
+
+class AgentTools(Section):
+    """`[agents.<name>.tools]`: which tools an agent has at all."""
+
+    profile: Literal["minimal", "coding", "messaging", "local", "full"] = "full"
+    allow: ToolNames = ()
+    deny: ToolNames = ()
+
+
+def _place_key(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*(:[^:\s]+(:\S*)?)?", text):
+        raise ValueError(
+            'must be a channel, "channel:chat" or "channel:chat:thread", such as "telegram:-100123"'
+        )
+    return text
+
+
+def _person_key(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*:[^:\s*]+", text):
+        raise ValueError('must be "channel:person", such as "telegram:123456789"')
+    return text
+
+
+_PEOPLE = (
+    *("read", "write", "edit", "list_dir", "search", "cron", "image", "audio"),
+    *("group:memory", "group:web", "group:plan", "group:skills"),
+)
+_GROUPS = ("read", "list_dir", "search", "group:memory", "group:web", "group:plan")
+
+
+class ToolSettings(AgentTools):
+    """`[tools]`: what the model may use, and for whom (reliability 4.5)."""
+
+    people: ToolLayer = ToolLayer(allow=_PEOPLE)
+    groups: ToolLayer = ToolLayer(allow=_GROUPS)
+    guests: ToolLayer = ToolLayer(allow=())
+    unattended: ToolLayer = ToolLayer(allow=())
+    conversations: dict[Annotated[str, AfterValidator(_place_key)], ToolLayer] = {}
+    senders: dict[Annotated[str, AfterValidator(_person_key)], ToolLayer] = {}
+
+
+class AgentProfile(Section):
+    """`[agents.<name>]`: another agent, with a workspace of its own."""
+
+    workspace: str = ""
+    model: str = ""
+    skills: tuple[str, ...] | None = None
+    tools: AgentTools = AgentTools()
+
+
+def _web_hosts(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", name):
+            raise ValueError(f'"{name}" must be a host in small letters, such as "example.com"')
+    return names
+
+
+def _web_places(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        found = re.fullmatch(r"(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[([0-9a-f:.]+)\])(?::[0-9]{1,5})?", name)
+        if not found or (found[1] and _compressed(found[1]) != found[1]):
+            raise ValueError(
+                f'"{name}" must be a host with or without port, such as "192.168.1.5:8123" or "[fd00::5]"'
+            )
+    return names
+
+
+def _compressed(address: str) -> str:
+    """Return an IPv6 address in its shortest form, which is the one that is compared."""
+    try:
+        return str(ipaddress.IPv6Address(address))
+    except ValueError:
+        return ""
+
+
+def _web_url(text: str) -> str:
+    if text and (urlsplit(text).username is not None or urlsplit(text).query or urlsplit(text).fragment):
+        raise ValueError("must be an address alone, without user, ? or #; a key belongs into search_key")
+    return _http_url_or_none(text)
+
+
+def _header_value(secret: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"[!-~]*", secret.get_secret_value()):
+        raise ValueError("holds blanks or characters outside ASCII: copy it again")
+    return secret
+
+
+class WebSettings(Section):
+    """`[web]`: what the tools `web_fetch` and `web_search` may reach, and what they ask."""
+
+    search: Literal["", "brave", "tavily", "searxng", "ddgs"] = ""
+    search_key: Annotated[SecretStr, AfterValidator(_header_value)] = SecretStr("")
+    search_url: Annotated[str, AfterValidator(_web_url)] = ""
+    max_results: int = Field(default=5, ge=1, le=10)
+    fetch_max_chars: int = Field(default=15_000, ge=1000, le=15_000)
+    allow_hosts: Annotated[tuple[str, ...], AfterValidator(_web_hosts)] = ()
+    deny_hosts: Annotated[tuple[str, ...], AfterValidator(_web_hosts)] = ()
+    allow_private: Annotated[tuple[str, ...], AfterValidator(_web_places)] = ()
+    ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = Field(
+        default=(80, 443, 8080, 8443), min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _can_search(self) -> WebSettings:
+        if self.search in ("brave", "tavily") and not self.search_key.get_secret_value():
+            raise ValueError(f'search = "{self.search}" needs a search_key')
+        if self.search == "searxng" and not self.search_url:
+            raise ValueError('search = "searxng" needs a search_url, such as "http://127.0.0.1:8888"')
+        return self
+
+
+class PriceSettings(Section):
+    """`[usage.prices.<model>]`: USD per million tokens. What has no price of its own costs like `input`."""
+
+    input: float = Field(ge=0, allow_inf_nan=False)
+    output: float = Field(ge=0, allow_inf_nan=False)
+    cached: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    cache_write: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+
+
+class UsageSettings(Section):
+    """`[usage]`: what models cost. There is no list of ours, for it would soon be wrong."""
+
+    prices: dict[str, PriceSettings] = {}
+
+
+class RateSettings(Section):
+    """`[limits.per_sender_per_minute]`: how many turns one person may begin; 0 is no limit."""
+
+    owner: int = Field(default=20, ge=0)
+    people: int = Field(default=10, ge=0)
+    groups: int = Field(default=5, ge=0)
+    guests: int = Field(default=5, ge=0)
+
+
+def _some_time(text: str) -> str:
+    if duration(text) < 30:
+        raise ValueError("must be at least 30s")
+    return text
+
+
+class LimitSettings(Section):
+    """`[limits]`: how much may be used; 0 is no limit."""
+
+    daily_tokens: int = Field(default=0, ge=0)
+    daily_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    per_sender_daily_tokens: int = Field(default=2_000_000, ge=0)
+    per_turn_tokens: int = Field(default=0, ge=0)
+    turn_time: Annotated[Duration, AfterValidator(_some_time)] = "15m"
+    unattended_turn_time: Annotated[Duration, AfterValidator(_some_time)] = "1h"
+    per_sender_per_minute: RateSettings = RateSettings()
+
+
+class ApprovalSettings(Section):
+    """`[approvals]`: how long a call waits for the owner."""
+
+    expires: Annotated[Duration, AfterValidator(_interval)] = "30m"
 
 
 class CronSettings(Section):
@@ -310,7 +539,203 @@ class CronSettings(Section):
 
     grace: Duration = "1h"
     per_chat: int = Field(default=20, ge=1)
-    daily_token_budget: int = Field(default=500_000, ge=0)
+    daily_tokens: int = Field(default=500_000, ge=0)
+
+
+def _skill_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not name or len(name) > 64 or "/" in name or not name.isprintable():
+            raise ValueError(f"{name[:80]!r} is no skill's name; `crayfish skills list` shows them")
+    return names
+
+
+def _variables(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name in values:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name[:80]!r} is no environment variable's name")
+    return values
+
+
+def _registries(places: tuple[str, ...]) -> tuple[str, ...]:
+    for place in places:
+        if "://" in place and not place.startswith("https://"):
+            raise ValueError(f"{_without_password(place)!r} must be a file or begin with https://")
+    return places
+
+
+SkillNames: TypeAlias = Annotated[tuple[str, ...], AfterValidator(_skill_names)]
+
+
+class SkillEntry(Section):
+    """`[skills.entries.<name>]`: a switch, and what only the programs of that skill get to see."""
+
+    enabled: bool = True
+    env: Annotated[dict[str, SecretStr], AfterValidator(_variables)] = {}
+    api_key: SecretStr = SecretStr("")
+
+
+class SkillSettings(Section):
+    """`[skills]`: which skills the bot has, beside those in its usual folders."""
+
+    dirs: tuple[str, ...] = ()
+    enabled: SkillNames = ()
+    disabled: SkillNames = ()
+    registries: Annotated[tuple[str, ...], AfterValidator(_registries)] = ()
+    max_prompt_chars: int = Field(default=18_000, ge=500)
+    strict: bool = False
+    entries: dict[str, SkillEntry] = {}
+
+
+class SessionSettings(Section):
+    """`[session]`: when a conversation begins afresh by itself."""
+
+    reset: Literal["", "daily", "idle"] = ""
+    reset_at: Annotated[str, AfterValidator(_start_of_day)] = "04:00"
+    idle: Annotated[Duration, AfterValidator(_interval)] = "24h"
+    reset_in: Literal["all", "private", "groups"] = "all"
+
+    @model_validator(mode="after")
+    def _is_some_time(self) -> SessionSettings:
+        if self.reset == "idle" and not duration(self.idle):
+            raise ValueError('idle = "0m" would end each session at once: write a time, or reset = ""')
+        return self
+
+
+class CompactionSettings(Section):
+    """`[compaction]`: when the older part of a conversation becomes a summary."""
+
+    enabled: bool = True
+    model: str = ""
+    keep_tokens: int = Field(default=20_000, ge=1000)
+    max_messages: int = Field(default=0, ge=0)
+    keep_messages: int = Field(default=10, ge=1)
+    memory_flush: bool = True
+
+    @model_validator(mode="after")
+    def _gets_shorter(self) -> CompactionSettings:
+        if 0 < self.max_messages <= self.keep_messages:
+            raise ValueError("max_messages must be more than keep_messages, or 0 for no such limit")
+        return self
+
+
+class RetentionSettings(Section):
+    """`[retention]`: how long is kept what is settled."""
+
+    messages: Annotated[Duration, AfterValidator(_days)] = "7d"
+    group_talk: Annotated[Duration, AfterValidator(_days)] = "7d"
+    verdicts: Annotated[Duration, AfterValidator(_days)] = "30d"
+    unreadable: Annotated[Duration, AfterValidator(_days)] = "30d"
+    results: Annotated[Duration, AfterValidator(_days)] = "7d"
+    transcripts: Annotated[Duration, AfterValidator(_days_or_ever)] = "0d"
+    transcripts_mb: int = Field(default=0, ge=0)
+
+
+def _passed_on(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError(f"{name[:80]!r} is no environment variable's name")
+        if re.match(r"(LD|DYLD)_|(PATH|HOME|IFS|ENV|BASH_ENV|TMPDIR|CRAYFISH)$", name):
+            raise ValueError(f"{name!r} can't be passed on: it decides which programs run, or is set anyway")
+    return names
+
+
+def _absolute_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
+    for path in paths:
+        if not path.startswith("/") or os.path.normpath(path) in ("/", "/proc", "/sys", "/dev"):
+            raise ValueError(f'"{path}" must be the absolute path of a folder, such as "/opt/tools"')
+    return tuple(map(os.path.normpath, paths))
+
+
+def _argv_globs(entries: tuple[str, ...]) -> tuple[str, ...]:
+    for entry in entries:
+        if not entry.strip() or entry.split()[0].strip("*?") == "":
+            raise ValueError(f'"{entry}" must begin with a program, such as "ls" or "git log *"')
+    return entries
+
+
+class ExecSettings(Section):
+    """`[exec]`: which commands of the model run, and in what."""
+
+    mode: Literal["deny", "allowlist", "ask", "auto", "full"] = "auto"
+    allow: Annotated[tuple[str, ...], AfterValidator(_argv_globs)] = ()
+    sandbox: Literal["auto", "bwrap", "landlock", "off"] = "auto"
+    network: bool = False
+    readable: Annotated[tuple[str, ...], AfterValidator(_absolute_paths)] = ()
+    env: Annotated[tuple[str, ...], AfterValidator(_passed_on)] = ()
+    timeout: int = Field(default=60, ge=1, le=1800)
+    max_output: int = Field(default=50_000, ge=1000, le=1_000_000)
+    memory_mb: int = Field(default=2048, ge=64)
+
+
+def _mcp_name(text: str) -> str:
+    if not re.fullmatch(r"(?=.{1,32}\Z)[a-z0-9]+([_-][a-z0-9]+)*", text):
+        raise ValueError("must be a short name of small letters and digits, with single _ or - between them")
+    return text
+
+
+def _mcp_url(text: str) -> str:
+    if text and urlsplit(text).username is not None:
+        raise ValueError("must hold no user and password: put Authorization into headers")
+    _http_url_or_none(text)
+    return text
+
+
+def _header_names(values: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name, value in values.items():
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", name):
+            raise ValueError(f"{name[:80]!r} is no header's name, such as Authorization")
+        if not re.fullmatch(r"[ -~]*", value.get_secret_value()):
+            raise ValueError(f"{name} holds line ends or characters outside ASCII: copy it again")
+    return values
+
+
+def _mcp_tools(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9_./*?-]{1,128}", name):
+            raise ValueError(f'{name[:80]!r} must be the name of a tool there, or a pattern: "read_*"')
+    return names
+
+
+McpTools: TypeAlias = Annotated[Names, AfterValidator(_mcp_tools)]
+
+
+class McpServer(Section):
+    """`[mcp.servers.<name>]`: a program, or an address, that brings tools (Model Context Protocol)."""
+
+    enabled: bool = True
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Annotated[dict[str, SecretStr], AfterValidator(_variables)] = {}
+    url: Annotated[str, AfterValidator(_mcp_url)] = ""
+    headers: Annotated[dict[str, SecretStr], AfterValidator(_header_names)] = {}
+    allow: McpTools = ()
+    deny: McpTools = ()
+    ask: bool = True
+    trust: bool = False
+    timeout: int = Field(default=60, ge=1, le=3600)
+    idle: Duration = "10m"
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> McpServer:
+        if bool(self.command) == bool(self.url):
+            raise ValueError('needs either a command, such as "npx", or the url of a server, and not both')
+        if self.url and (self.args or self.env):
+            raise ValueError("has a url, so args and env would do nothing: secrets belong into headers")
+        if self.command and self.headers:
+            raise ValueError("has a command, so headers would do nothing: secrets belong into env")
+        return self
+
+
+class McpSettings(Section):
+    """`[mcp]`: servers that bring further tools."""
+
+    servers: dict[Annotated[str, AfterValidator(_mcp_name)], McpServer] = {}
+
+
+class MemorySettings(Section):
+    """`[memory]`: how notes are found."""
+
+    embeddings: Literal["auto", "on", "off"] = "auto"
 
 
 class AccessSettings(Section):
@@ -507,6 +932,27 @@ class ChannelSettings(Section):
     telegram: TelegramSettings = TelegramSettings()
     slack: SlackSettings = SlackSettings()
 
+    def accounts(self) -> dict[str, ChannelAccess]:
+        """Return what is set for each channel that people reach from elsewhere, whether it is to run or not."""
+        found: dict[str, ChannelAccess] = {"telegram": self.telegram, "slack": self.slack}
+        found |= {f"telegram-{name}": one for name, one in self.telegram.accounts.items()}
+        return found | {f"slack-{name}": one for name, one in self.slack.accounts.items()}
+
+
+def _person(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", text):
+        raise ValueError("must be a short name of small letters, digits, _ and -")
+    return text
+
+
+def _linked(entries: tuple[str, ...]) -> tuple[str, ...]:
+    for entry in entries:
+        if not re.fullmatch(r"[a-z][a-z0-9_-]*:[^:\s*]+", entry):
+            raise ValueError(f'"{entry}" must be "channel:person", such as "telegram:123456789"')
+    if len(entries) < 2:
+        raise ValueError("must name one person on two channels or more")
+    return entries
+
 
 class LogSettings(Section):
     """`[log]`."""
@@ -522,12 +968,65 @@ class Settings(Section):
     store: StoreSettings = StoreSettings()
     workspace: WorkspaceSettings = WorkspaceSettings()
     agent: AgentSettings = AgentSettings()
+    agents: dict[Annotated[str, AfterValidator(_account_name)], AgentProfile] = {}
+    bindings: tuple[BindingSettings, ...] = ()
     http: HttpSettings = HttpSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     cron: CronSettings = CronSettings()
+    exec: ExecSettings = ExecSettings()
+    session: SessionSettings = SessionSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    retention: RetentionSettings = RetentionSettings()
+    skills: SkillSettings = SkillSettings()
+    memory: MemorySettings = MemorySettings()
     access: AccessSettings = AccessSettings()
+    tools: ToolSettings = ToolSettings()
+    approvals: ApprovalSettings = ApprovalSettings()
+    usage: UsageSettings = UsageSettings()
+    limits: LimitSettings = LimitSettings()
+    web: WebSettings = WebSettings()
+    mcp: McpSettings = McpSettings()
     channels: ChannelSettings = ChannelSettings()
+    identities: dict[Annotated[str, AfterValidator(_person)], Annotated[Names, AfterValidator(_linked)]] = {}
     log: LogSettings = LogSettings()
+
+    @model_validator(mode="after")
+    def _knows_its_people(self) -> Settings:
+        known = self.channels.accounts()
+        seen: dict[str, str] = {}
+        for person, entries in self.identities.items():
+            for entry in entries:
+                channel, _, who = entry.partition(":")
+                if channel not in known:
+                    names = ", ".join(known)
+                    raise ValueError(
+                        f'identities.{person}: there is no channel "{channel}"; chats can be shared on {names}'
+                    )
+                if not re.fullmatch(known[channel].id_shape, who) or who in known[channel].platform_ids:
+                    raise ValueError(
+                        f'identities.{person}: "{who}" is no person\'s id on {channel}; /whoami tells it there'
+                    )
+                if entry in seen:
+                    raise ValueError(f'identities: "{entry}" is listed twice ({seen[entry]}, {person})')
+                seen[entry] = person
+        return self
+
+    @model_validator(mode="after")
+    def _knows_its_agents(self) -> Settings:
+        if "main" in self.agents:
+            raise ValueError("agents.main: that is the agent which [agent], [model] and [workspace] describe")
+        for one in self.bindings:
+            if one.agent != "main" and one.agent not in self.agents:
+                raise ValueError(f'bindings: there is no agent "{one.agent}": add [agents.{one.agent}]')
+        return self
+
+    @model_validator(mode="after")
+    def _knows_what_it_pays(self) -> Settings:
+        if self.limits.daily_usd and not self.usage.prices:
+            raise ValueError(
+                'limits.daily_usd needs to know what models cost: add [usage.prices."provider/model"]'
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_a_door(self) -> Settings:
@@ -609,6 +1108,7 @@ def values(
     only what is set is shown, because the rest is as in the table above.
     """
     tables: list[tuple[str, Section, AbstractSet[str] | None]] = []
+    secret_tables: dict[str, dict[str, SecretStr]] = {}
     for name in type(section).model_fields:
         if only is not None and name not in only:
             continue
@@ -620,8 +1120,12 @@ def values(
                 (f"{above}{name}.{_bare(key)}.", one, one.model_fields_set or {"enabled"})
                 for key, one in value.items()
             ]
+        elif isinstance(value, dict) and value:
+            secret_tables[f"{above}{name}."] = value
         else:
             yield f"{above}{name}", value
+    for name, held in secret_tables.items():
+        yield from ((f"{name}{_bare(key)}", one) for key, one in held.items())
     for name, table, given in tables:
         yield from values(table, name, only=given)
 
@@ -629,6 +1133,8 @@ def values(
 def secrets(settings: Settings) -> tuple[str, ...]:
     """Return every secret value that is set, for whoever must keep it out of a text."""
     found = [value.get_secret_value() for _, value in values(settings) if isinstance(value, SecretStr)]
+    # Of what a header says only the last word is secret, and a server may tell it alone.
+    found += [one.split(" ", 1)[1] for one in found if re.match(r"(?i)(bearer|basic|token) ", one)]
     store = [settings.store.url] if settings.store.url.startswith(POSTGRES) else []
     for url in [*store, *(one for one in found if one.startswith(("http://", "https://")))]:
         password = urlsplit(url).password or ""
@@ -703,7 +1209,14 @@ def _section(path: Sequence[str]) -> type[Section] | None:
 def _is_secret(path: Sequence[str]) -> bool:
     section = _section(path[:-1]) if path else None
     field = section.model_fields.get(path[-1]) if section else None
-    return field is not None and field.annotation is SecretStr
+    return (field is not None and field.annotation is SecretStr) or _holds_secrets(path[:-1])
+
+
+def _holds_secrets(path: Sequence[str]) -> bool:
+    """Return whether a table holds secrets under names of the user's choice."""
+    section = _section(path[:-1]) if path else None
+    field = section.model_fields.get(path[-1]) if section else None
+    return field is not None and get_args(field.annotation)[-1:] == (SecretStr,)
 
 
 def _find(path: Path | None, env: Mapping[str, str], cwd: Path, home: Path) -> Path | None:
@@ -734,8 +1247,37 @@ def _placed(settings: Settings, base: Path, home: Path, env: Mapping[str, str]) 
         file, mark, query = url.removeprefix(SQLITE).partition("?")
         url = f"{SQLITE}{_absolute(file, base, env) if file else home / 'crayfish.db'}{mark}{query}"
     folder = str(_absolute(path, base, env) if path else home / "workspace")
+    agents = {
+        name: one.model_copy(
+            update={
+                "workspace": str(
+                    _absolute(one.workspace, base, env)
+                    if one.workspace
+                    else home / "agents" / name / "workspace"
+                )
+            }
+        )
+        for name, one in settings.agents.items()
+    }
+    dirs = tuple(str(_absolute(one, base, env)) for one in settings.skills.dirs)
+    registries = tuple(
+        one if one.startswith("https://") else str(_absolute(one, base, env))
+        for one in settings.skills.registries
+    )
+    servers = {
+        name: one.model_copy(update={"command": str(_absolute(one.command, base, env))})
+        if "/" in one.command
+        else one
+        for name, one in settings.mcp.servers.items()
+    }
     return settings.model_copy(
-        update={"store": StoreSettings(url=url), "workspace": WorkspaceSettings(path=folder)}
+        update={
+            "store": StoreSettings(url=url),
+            "workspace": settings.workspace.model_copy(update={"path": folder}),
+            "agents": agents,
+            "mcp": McpSettings(servers=servers),
+            "skills": settings.skills.model_copy(update={"dirs": dirs, "registries": registries}),
+        }
     )
 
 
@@ -808,6 +1350,8 @@ def _problem(error: ErrorDetails, raw: JsonObject) -> str:
             return f"{dotted}: unknown key, {_nearest(path)}"
         case "model_type":
             return f"{dotted}: must be a table, [{dotted}]"
+        case "missing":
+            return f"{dotted}: is missing; set it"
         case "value_error":
             allowed = str(error["ctx"]["error"])
         case _:
@@ -855,6 +1399,7 @@ def _toml(value: Json) -> str:
 
 def _without_password(text: str) -> str:
     text = re.sub(r"(?<=://)[^\s/]*@", "***@", text)
+    text = re.sub(r"(?i)([?&][a-z_-]{0,20}(?:key|token|secret|password)=)[^&\s\"']+", r"\1***", text)
     return re.sub(r"/bot[^/\s]*:[^/\s\"']*", "/bot***", text)
 
 

@@ -6,9 +6,11 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from http.client import HTTPConnection, HTTPException
-from typing import TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from gateway import pairing, why
@@ -16,12 +18,20 @@ from gateway.access import Policy
 from gateway.config import HttpSettings
 from gateway.errors import ConfigError, StoreError
 from gateway.heartbeat import Heartbeat
-from gateway.store import fates, members
+from gateway.recall import Recall
+from gateway.store import fates, members, usage
 from gateway.store.engine import Database
+from gateway.store.usage import Ledger
 from gateway.timetable import Timetable
-from gateway.types import JsonObject
+from gateway.types import Address, JsonObject
+
+if TYPE_CHECKING:
+    from gateway.context import Contexts
 
 TIMEOUT = 30.0
+LONG = 3600.0
+"""Seconds for what may take long: vectors of many notes."""
+
 LARGEST = 2**20
 """Bytes of an answer."""
 
@@ -31,7 +41,8 @@ class StoreControl:
     """Plain JSON about who may talk, and why, about heartbeats and schedules. May raise StoreError.
 
     `owned`: the configuration names an owner. `sent` is called when there is a message to send. `beats`
-    returns the heartbeats, None before they are wired; `idle`: no gateway runs that could act on them.
+    and `contexts` return the heartbeats and the prompts, None before they are wired; `notes` is the folder
+    that `recall` searches for the owner; `idle`: no gateway runs that could act on them.
     """
 
     db: Database
@@ -40,6 +51,10 @@ class StoreControl:
     sent: Callable[[], None]
     beats: Callable[[], Heartbeat | None] = lambda: None
     timetable: Timetable | None = None
+    recall: Recall | None = None
+    notes: Path = field(default_factory=Path)
+    ledger: Ledger = field(default_factory=Ledger)
+    contexts: Callable[[], Contexts | None] = lambda: None
     idle: bool = False
 
     async def pairing(self) -> JsonObject:
@@ -67,11 +82,33 @@ class StoreControl:
         found = await self.db.read(lambda tx: fates.newest(tx, chat, message, now))
         return {"message": why.explain(found, self.policies) if found else None}
 
+    async def usage(self, by: str, days: int) -> JsonObject:
+        """Return what was used in so many days, today included, see `store.usage.report`."""
+        since = date.fromisoformat(self.ledger.today()) - timedelta(days=days - 1)
+        return await self.db.read(lambda tx: usage.report(tx, by, since))
+
+    async def prompt(self, conversation: str) -> JsonObject:
+        """Return `{"prompt": …}` as `Contexts.show` does, null for an unknown conversation."""
+        contexts, (channel, chat, thread) = self.contexts(), (*conversation.split(":", 2), "", "")[:3]
+        if contexts is None:
+            raise StoreError("the gateway is starting: try again")
+        address = Address(channel, chat, thread)
+        return {"prompt": await self.db.write(lambda tx: contexts.show(tx, address), durable=False)}
+
     async def cron(self, action: str, name: str) -> JsonObject:
         """Act on schedules, see `Timetable`."""
         if self.timetable is None:
             return {"problem": "there are no schedules here"}
         return await self.timetable.cron(action, name)
+
+    async def memory(self, action: str, query: str, *, chats: bool) -> JsonObject:
+        """Act on the index of the owner's notes, see `Recall.act`; with `chats` search what was said."""
+        if self.recall is None:
+            return {"problem": "there are no notes here"}
+        try:
+            return {"text": await self.recall.act(self.notes, action, query, chats=chats)}
+        except ValueError as error:
+            return {"problem": str(error)}
 
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it.
@@ -104,6 +141,12 @@ class RemoteControl:
     async def why(self, chat: str, message: str) -> JsonObject:
         return await self._ask("GET", f"/api/why?{urlencode({'chat': chat, 'message': message})}")
 
+    async def prompt(self, conversation: str) -> JsonObject:
+        return await self._ask("GET", f"/api/prompt?{urlencode({'conversation': conversation})}")
+
+    async def usage(self, by: str, days: int) -> JsonObject:
+        return await self._ask("GET", f"/api/usage?{urlencode({'by': by, 'days': days})}")
+
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         return await self._ask("POST", "/api/heartbeat", {"action": action, "dry_run": dry_run})
 
@@ -111,17 +154,24 @@ class RemoteControl:
         """Act on schedules, see `timetable.Timetable`."""
         return await self._ask("POST", "/api/cron", {"action": action, "name": name})
 
-    async def _ask(self, method: str, path: str, body: JsonObject | None = None) -> JsonObject:
-        return await asyncio.to_thread(self._answer, method, path, body)
+    async def memory(self, action: str, query: str, *, chats: bool) -> JsonObject:
+        """Act on the index of the owner's notes, see `recall.Recall.act`."""
+        body = {"action": action, "query": query, "chats": chats}
+        return await self._ask("POST", "/api/memory", body, LONG)
 
-    def _answer(self, method: str, path: str, body: JsonObject | None) -> JsonObject:
+    async def _ask(
+        self, method: str, path: str, body: JsonObject | None = None, patience: float = TIMEOUT
+    ) -> JsonObject:
+        return await asyncio.to_thread(self._answer, method, path, body, patience)
+
+    def _answer(self, method: str, path: str, body: JsonObject | None, patience: float) -> JsonObject:
         """Raise ConfigError when nothing answers or the token is wrong, StoreError when it can't now."""
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if token := self.http.token.get_secret_value():
             headers["Authorization"] = f"Bearer {token}"
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.http.host, self.http.host)  # noqa: S104 - compared, not bound
         try:
-            with closing(HTTPConnection(host, self.http.port, timeout=TIMEOUT)) as connection:
+            with closing(HTTPConnection(host, self.http.port, timeout=patience)) as connection:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 response = connection.getresponse()
                 found = json.loads(response.read(LARGEST))

@@ -32,7 +32,8 @@ from gateway.config import (
     TelegramAccount,
 )
 from gateway.errors import ConfigError, ModelError
-from gateway.log import Redactor, secrets_in, visible
+from gateway.log import visible
+from gateway.redact import Redactor, secrets_in
 from gateway.types import JsonObject
 
 _SCARCE = 500 * 2**20
@@ -326,6 +327,23 @@ def _is_gateway(http: HttpSettings) -> bool:
         return False
 
 
+def _sandbox(loaded: Loaded) -> Iterator[Finding]:
+    """Say what the model's commands run in, by a test of it."""
+    settings = loaded.settings.exec
+    if settings.mode == "deny" or os.name != "posix":
+        reason = "by [exec] mode" if settings.mode == "deny" else "not on this system"
+        yield Finding(Level.OK, "exec", f"commands of the model are off: {reason}")
+        return
+    from gateway.tools.sandbox import Tier, open_sandbox
+
+    sandbox = open_sandbox(settings.sandbox)
+    if sandbox.tier is not Tier.NONE:
+        yield Finding(Level.OK, "exec", f"mode {settings.mode}, in {sandbox.note}")
+        return
+    remedy = "install bubblewrap (or pip install 'crayfish-gateway[sandbox]'), or set [exec] sandbox"
+    yield Finding(Level.WARN, "exec", f"mode {settings.mode}, {sandbox.note}", remedy)
+
+
 def _access(loaded: Loaded) -> Iterator[Finding]:
     owners, known = loaded.settings.access.owners, config.ChannelSettings.model_fields
     for owner in owners:
@@ -548,6 +566,7 @@ _CHECKS: tuple[Check, ...] = (
     _store,
     _workspace,
     _http,
+    _sandbox,
     _access,
     _telegram,
     _slack,

@@ -10,6 +10,7 @@ GatewayError                 every deliberate error; the message says what and w
 │  ├─ ModelRefused           other 4xx, safety: tell the person, don't retry
 │  └─ PromptTooLong          shorten the history, then once more
 ├─ ToolError                 its text becomes the tool's result
+│  └─ ToolDenied             policy or a person said no; nothing ran
 └─ SendError
    ├─ DeliveryRetry(after)   surely not sent: later
    ├─ DeliveryUnsure         the connection died after the request was written
@@ -67,6 +68,10 @@ class PromptTooLong(ModelError):
 
 class ToolError(GatewayError):
     """A tool could not do it; the text is for the model."""
+
+
+class ToolDenied(ToolError):
+    """Policy or a person said no; nothing ran."""
 
 
 class SendError(GatewayError):

@@ -51,10 +51,11 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A tool call has its result."""
+    """A tool call has its result; `plan` is the plan of the task in lines, if the call was about it."""
 
     name: str
     is_error: bool
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,17 @@ class TurnGone:
     turn: str
 
 
-Event: TypeAlias = TurnStarted | Delta | Restarted | ToolStarted | ToolEnded | TurnEnded | TurnGone
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """So many entries of the conversation are a summary now; so many stay as they are."""
+
+    entries: int
+    kept: int
+
+
+Event: TypeAlias = (
+    TurnStarted | Delta | Restarted | ToolStarted | ToolEnded | TurnEnded | TurnGone | Compacted
+)
 
 
 class Watcher(Protocol):

@@ -19,12 +19,14 @@ from gateway.bell import Bell
 from gateway.clock import Clock
 from gateway.config import HeartbeatSettings, duration
 from gateway.errors import StoreError
-from gateway.store import beats, inbox, outbox
+from gateway.store import beats, inbox, outbox, usage
 from gateway.store.beats import HOME, Past, Route
 from gateway.store.engine import Database
 from gateway.store.journal import Ended
+from gateway.store.usage import Ledger
 from gateway.timer import Timer
 from gateway.types import Address, Chat, JsonObject, Kind, OnUnknown, Outgoing, Sender, Stimulus
+from gateway.usage import Caps
 from gateway.workspace import MAX_FILE, Workspace, blank
 
 log = logging.getLogger(__name__)
@@ -134,7 +136,8 @@ class Facts:
 
     `manual`: a person asked for it now. `paused` says why beats are paused, "" if they are not. `route` is
     None if there is none; it does not matter without `delivers`. `away` is for how many seconds nobody has
-    written there. `checklist` is None if there is no file.
+    written there. `spent` are the tokens of today's beats; `broke`: nothing at all may be spent today any
+    more. `checklist` is None if there is no file.
     """
 
     now: float
@@ -147,6 +150,7 @@ class Facts:
     past: Past = field(default_factory=Past)
     spent: int = 0
     budget: int = 0
+    broke: bool = False
     running: bool = False
     full: bool = False
     delivers: bool = True
@@ -204,7 +208,7 @@ _SCHEDULED: Sequence[tuple[str, _Holds]] = (
     ("back-off", _backs_off),
 )
 _ALWAYS: Sequence[tuple[str, _Holds]] = (
-    ("budget", lambda facts: 0 < facts.budget <= facts.spent),
+    ("budget", lambda facts: facts.broke or 0 < facts.budget <= facts.spent),
     ("flood", lambda facts: facts.past.starts >= MOST_STARTS),
     ("running", lambda facts: facts.running),
 )
@@ -229,7 +233,7 @@ WHY: Mapping[str, str] = {
     "quiet-hours": "it is outside the active hours",
     "paused": "heartbeats are paused",
     "back-off": "the last ones failed; the pauses grow",
-    "budget": "today's token budget is used up",
+    "budget": "today's budget is used up",
     "flood": "too many heartbeats within a minute",
     "running": "the last one still runs",
     "busy": "the chat was busy",
@@ -281,6 +285,7 @@ class Heartbeat:
 
     `channels` are the names of those that run. `owners` are (channel, sender) from the configuration, whose
     private chats alerts may go to; a sender of "" is whoever writes there. `model` is named in notices.
+    `ledger` knows what was spent, `caps` what all turns together may spend.
     """
 
     settings: HeartbeatSettings
@@ -293,6 +298,8 @@ class Heartbeat:
     channels: Collection[str]
     owners: Sequence[tuple[str, str]] = ()
     model: Callable[[], str] = lambda: ""
+    ledger: Ledger = field(default_factory=Ledger)
+    caps: Caps = field(default_factory=Caps)
     _hours: Hours = field(init=False)
 
     def __post_init__(self) -> None:
@@ -411,7 +418,7 @@ class Heartbeat:
             "status": "failed" if ended.problem else status,
             "reason": ended.problem[:500],
             "ended": self.clock.wall(),
-            "tokens": beats.cost(tx, ended.conversation_id, ended.turn),
+            "tokens": usage.of_turn(tx, ended.conversation_id, ended.turn),
             "signature": signature(ended.shown or ended.held_back) if ended.shown or ended.held_back else "",
             "replies": ended.replies if ended.shown else "",
         }
@@ -458,7 +465,6 @@ class Heartbeat:
         row: JsonObject = {
             "slot": key,
             "at": facts.now,
-            "day": self._day(facts.now),
             "status": "skipped" if skipped else "running",
             "reason": decision.reason if isinstance(decision, Skip) else "",
             "ended": facts.now if skipped else None,
@@ -494,7 +500,7 @@ class Heartbeat:
     def _facts(
         self, tx: Connection, checklist: str | None, *, manual: bool = False, deferred: int = 0
     ) -> Facts:
-        now = self.clock.wall()
+        now, today = self.clock.wall(), self.ledger.today()
         route = self._route(tx)
         return Facts(
             now=now,
@@ -505,8 +511,9 @@ class Heartbeat:
             deferred=deferred,
             paused=self._paused(tx, route),
             past=beats.past(tx, now),
-            spent=beats.spent(tx, self._day(now)),
-            budget=self.settings.daily_token_budget,
+            spent=usage.spent(tx, today, kind=Kind.HEARTBEAT).tokens,
+            budget=self.settings.daily_tokens,
+            broke=self.caps.limit_days and self.caps.end_the_day(usage.spent(tx, today)),
             running=beats.is_running(tx),
             full=beats.is_full(tx, self.db.now()),
             delivers=self.settings.target != "none",
@@ -536,9 +543,6 @@ class Heartbeat:
             inbox.set_fact(tx, _PAUSE, "")
             return ""
         return why
-
-    def _day(self, at: float) -> str:
-        return datetime.fromtimestamp(at, self.zone).date().isoformat()
 
     async def _checklist(self) -> str | None:
         return await asyncio.to_thread(self.workspace.checklist)

@@ -6,6 +6,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sqlalchemy.engine import Connection
 
@@ -14,11 +15,12 @@ from gateway.access import Allow, AskMember, AskThread, Drop, Policy, Settled
 from gateway.bell import Bell
 from gateway.channel import Cursor, Poison
 from gateway.commands import Commands, asks_to_come_in
-from gateway.prompt import defuse
+from gateway.fence import defuse
+from gateway.identities import Identities
 from gateway.store import journal, members
-from gateway.store.inbox import Arrival, Inbox, Offer
+from gateway.store.inbox import REFUSED, Arrival, Inbox, Offer, answered
 from gateway.store.verdicts import Dropped
-from gateway.types import Level, Stimulus
+from gateway.types import Level, Outgoing, Stimulus
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +28,17 @@ MAX_CHARS = 32_000
 """Characters of one message that are kept (attack size-001)."""
 
 
+Answers: TypeAlias = Callable[[Connection], Arrival | None]
+"""Returns the arrival that a message is as an answer to an open question, None if none stands there."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """Accepts what the channels hand over. `policies` maps a channel's name to who may talk there."""
+    """Accepts what the channels hand over.
+
+    `policies` maps a channel's name to who may talk there, which counts before `identities`: who writes on
+    several channels is let in on each of them by itself.
+    """
 
     inbox: Inbox
     policies: Mapping[str, Policy]
@@ -37,6 +47,7 @@ class Intake:
     outbox_bell: Bell
     media_bell: Bell
     interrupt: Callable[[int], None]
+    identities: Identities = Identities()
 
     async def accept(
         self, stimuli: Sequence[Stimulus], cursor: Cursor | None = None, poison: Sequence[Poison] = ()
@@ -49,7 +60,8 @@ class Intake:
         offers = [self._offer(stimulus) for stimulus in stimuli]
         taken = await self.inbox.put(offers, cursor=cursor, bad=poison)
         for dropped in taken.dropped:
-            where = {"channel": dropped.stimulus.address.channel, "chat": dropped.stimulus.address.chat}
+            place = dropped.stimulus.place
+            where = {"channel": place.channel, "chat": place.chat}
             what = {"gate": dropped.gate, "reason": dropped.reason, "setting": dropped.setting}
             log.info("message.dropped", extra=where | what)
         for conversation_id in taken.interrupted:
@@ -66,28 +78,46 @@ class Intake:
         Only what the configuration leaves open costs a look into the tables.
         """
         policy = self.policies[stimulus.address.channel]
+        stimulus = self.identities.shared(stimulus)
         command = None if stimulus.edits else self.commands.read(stimulus)
         arrival = command or Arrival(stimulus)
         verdict = policy.check(stimulus, command=command is not None)
+        answers = None if command or stimulus.edits else self.commands.maybe(stimulus)
         match verdict:
+            case Allow() if answers:
+                return functools.partial(_answering, answers, arrival, verdict)
             case AskMember():
-                return functools.partial(_member, policy, arrival)
+                return functools.partial(_member, policy, arrival, answers)
             case AskThread(level=level):
                 return functools.partial(_in_thread, level, arrival)
             case _:
                 return _settled(arrival, verdict)
 
 
-def _member(policy: Policy, arrival: Arrival, tx: Connection, now: float) -> Arrival | Dropped:
+def _member(
+    policy: Policy, arrival: Arrival, answers: Answers | None, tx: Connection, now: float
+) -> Arrival | Dropped:
     """Let in whom an approval let in; a stranger may get a code."""
+    arrival = (answers and answers(tx)) or arrival
     stimulus = arrival.stimulus
-    role = members.role(tx, stimulus.address.channel, stimulus.sender.id)
+    role = members.role(tx, stimulus.place.channel, stimulus.sender.id)
     settled = _settled(arrival, policy.known(stimulus, role))
     if isinstance(settled, Arrival) or not asks_to_come_in(stimulus):
         return settled
-    asked = members.ask(tx, stimulus.sender, stimulus.address, now)
+    asked = members.ask(tx, stimulus.sender, stimulus.place, now)
     answer = pairing.invitation(stimulus, asked.code) if asked.code else None
     return replace(settled, reason=f"{settled.reason}; {asked.reason}", answer=answer)
+
+
+def _answering(
+    answers: Answers,
+    arrival: Arrival,
+    verdict: Settled,
+    tx: Connection,
+    _now: float,
+) -> Arrival | Dropped:
+    """Take a bare yes or no as the answer to a question, if one stands there."""
+    return _settled(answers(tx) or arrival, verdict)
 
 
 def _in_thread(level: Level, arrival: Arrival, tx: Connection, _now: float) -> Arrival | Dropped:
@@ -98,14 +128,22 @@ def _in_thread(level: Level, arrival: Arrival, tx: Connection, _now: float) -> A
 def _settled(arrival: Arrival, verdict: Settled) -> Arrival | Dropped:
     stimulus = arrival.stimulus
     if isinstance(verdict, Drop):
-        return Dropped(stimulus, verdict.gate, verdict.reason, verdict.setting)
+        return Dropped(stimulus, verdict.gate, verdict.reason, verdict.setting, _unheard(stimulus))
     known = replace(
         stimulus,
         text=stimulus.text if arrival.command else clean(stimulus.text),
-        sender=replace(stimulus.sender, level=verdict.level),
+        quote=defuse(stimulus.quote),
+        sender=replace(stimulus.sender, name=defuse(stimulus.sender.name), level=verdict.level),
         aimed=verdict.wakes,
     )
     return replace(arrival, stimulus=known, wakes=verdict.wakes)
+
+
+def _unheard(stimulus: Stimulus) -> Outgoing | None:
+    """Return what tells somebody whose press of a button counts for nothing; others hear nothing (AC-9)."""
+    if not (stimulus.gesture and stimulus.whisper):
+        return None
+    return answered(stimulus, REFUSED[Level.USER], stimulus.whisper)
 
 
 def clean(text: str) -> str:

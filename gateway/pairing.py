@@ -24,7 +24,7 @@ def invitation(stimulus: Stimulus, code: str) -> Outgoing:
     """Return what a stranger is told once, with nothing about the owner in it (security-auth-03)."""
     return Outgoing(
         key=f"pairing:{stimulus.key}",
-        address=stimulus.address,
+        address=stimulus.place,
         text=(
             f"I only talk to people whom my owner knows. Your id is {stimulus.sender.id}.\n\n"
             f"Your code is {code}. Give it to my owner within an hour, who lets you in with\n\n"

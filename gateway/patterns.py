@@ -32,6 +32,15 @@ def problem_of(pattern: str) -> str:
     return ""
 
 
+def literal_of(pattern: str) -> str:
+    """Return the longest text that every match of a valid pattern holds as it is, "" if none is sure."""
+    tree = parser.parse(pattern)
+    if tree.state.flags & re.IGNORECASE:
+        return ""
+    signs = "".join(chr(value) if sign is parser.LITERAL else "\n" for sign, value in tree)
+    return max(signs.split("\n"), key=len)
+
+
 _REPEATS = (parser.MAX_REPEAT, parser.MIN_REPEAT, parser.POSSESSIVE_REPEAT)
 
 

@@ -70,10 +70,14 @@ def _file(link: re.Match[str], files: dict[str, Attachment], has_file: Callable[
     bang, label, target = link.groups()
     if _ELSEWHERE.match(target) or not has_file(target):
         return link[0]
-    path = PurePosixPath(target)
-    kind = _KINDS.get(path.suffix.lower(), Media.FILE)
-    files.setdefault(target, Attachment(kind=kind, name=path.name, path=target))
-    return "" if bang else label or path.name
+    found = files.setdefault(target, attachment(target))
+    return "" if bang else label or found.name
+
+
+def attachment(path: str) -> Attachment:
+    """Return a file as it leaves; its name says what it is to people."""
+    pure = PurePosixPath(path)
+    return Attachment(kind=_KINDS.get(pure.suffix.lower(), Media.FILE), name=pure.name, path=path)
 
 
 def _spoken(one: Attachment) -> Attachment:

@@ -7,16 +7,22 @@ import functools
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from sqlalchemy.engine import Connection
 
-from gateway.errors import ModelError, ModelRefused, PromptTooLong
+from gateway.allowance import Allowance, Hold
+from gateway.approvals import Approver, Checks, Question
+from gateway.compaction import tokens, trimmed
+from gateway.compactor import Compactor, Means
+from gateway.errors import ModelBusy, ModelError, ModelRefused, PromptTooLong
 from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
-from gateway.models.base import Model, Prompt, Reply
+from gateway.models.base import Model, OnRestart, OnText, Prompt, Reply
 from gateway.prompt import fit
+from gateway.redact import Redactor
 from gateway.reply import Composed, compose
 from gateway.sentinels import ACK_MAX_CHARS, Gate, looks_like_call, visible
 from gateway.steps import Ask, Rest, Run, RunOnce, Settle, is_open, next_step
@@ -25,6 +31,7 @@ from gateway.store.outbox import Delivery, Outbox
 from gateway.tools.base import ToolContext
 from gateway.tools.files import exists
 from gateway.types import (
+    INNER,
     Address,
     AssistantEntry,
     Chat,
@@ -33,6 +40,7 @@ from gateway.types import (
     OnUnknown,
     Outgoing,
     Sender,
+    Situation,
     Stimulus,
     ToolCall,
     ToolEntry,
@@ -41,11 +49,18 @@ from gateway.types import (
     UserEntry,
 )
 from gateway.vision import pictures, recent
+from gateway.workspace import below_agent, make_room, room
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 """Claims of one turn without progress before it is given up (decisions 1)."""
+
+MESSAGE = "message"
+"""The tool with which the model sends by itself."""
+
+PLAN = "todo"
+"""The tool that keeps the plan, which is shown to whoever watches."""
 
 MAX_CALLS = 16
 """Tool calls of one reply that are run (attack size-007)."""
@@ -53,11 +68,11 @@ MAX_CALLS = 16
 SAME_CALLS = 5
 """Equal calls with equal results in a row before the turn is wrapped up (agent 3.8)."""
 
+LAST_WORD = 60.0
+"""Seconds for the last call of a turn whose time is over."""
+
 UNATTENDED_ROUNDS = 15
 """Replies with tool calls in a turn that nobody waits for (agent 11)."""
-
-INNER = frozenset({"cron", "heartbeat"})
-"""Channels of conversations that the bot has with itself; nobody reads there."""
 
 Ending: TypeAlias = Callable[[Connection, Ended], None]
 """Takes note of how a turn ended, inside the transaction that ends it."""
@@ -75,17 +90,24 @@ LIMIT_SORRY = "I stopped after many tool steps without finishing. Say â€œgo onâ€
 CALL_SORRY = "Sorry, I tried to use a tool and it did not work. Please ask me again in other words."
 EMPTY_SORRY = "Sorry, the model gave me an empty answer twice. Please try again or put it differently."
 LONG_SORRY = "This conversation no longer fits into the model's memory. Start a fresh one with /new."
+REDACTED_NOTE = "(A secret of the configuration stood in this reply; I have taken it out.)"
+CUT_NOTE = "[I ran out of time here; the rest is missing.]"
+TIME_SORRY = "Sorry, that took longer than I may work on one message. Please ask for a smaller part of it."
 FAILED_SORRY = (
     "Sorry, something went wrong several times while I worked on this, so I gave up. Please try again."
 )
 
 
-class Tools(Protocol):
+class Tools(Checks, Protocol):
     """The tools of a conversation."""
 
-    def specs(self, chat: Chat) -> Sequence[ToolSpec]: ...
+    def specs(self, situation: Situation) -> Sequence[ToolSpec]: ...
 
     def replayable(self, name: str) -> bool: ...
+
+    def brings(self, name: str) -> tuple[bool, bool]:
+        """Return whether a tool's results are what strangers wrote, and whether they are private."""
+        ...
 
     async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry: ...
 
@@ -97,9 +119,7 @@ class Prompts(Protocol):
         self,
         entries: Sequence[Entry],
         *,
-        address: Address,
-        chat: Chat,
-        kind: Kind,
+        situation: Situation,
         session: str,
         nudge: str = "",
         tools_allowed: bool = True,
@@ -121,6 +141,17 @@ class Slots(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """Who answers: a model, with tools, a way to prompt it, and a folder of its own."""
+
+    name: str = "main"
+    model: Model
+    tools: Tools
+    prompts: Prompts
+    workspace: Path
+
+
 @dataclass(frozen=True, slots=True)
 class Final:
     """How a turn ends: the last entry, what it cost, and whether it reports a failure.
@@ -134,6 +165,10 @@ class Final:
     is_error: bool = False
     problem: str = ""
     is_lasting: bool = False
+
+
+async def _nothing_to_see() -> None:
+    return
 
 
 async def _never(_shown: str) -> bool:
@@ -181,33 +216,75 @@ def is_stuck(transcript: Sequence[Entry]) -> bool:
     return len(made) >= SAME_CALLS and len(set(made[:SAME_CALLS])) == 1
 
 
-def newest_sender(transcript: Sequence[Entry]) -> Sender:
-    """Return who spoke last."""
-    return next((entry.sender for entry in reversed(transcript) if isinstance(entry, UserEntry)), Sender(""))
+def running(transcript: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries of the turn that a transcript ends with."""
+    for at in range(len(transcript), 0, -1):
+        one = transcript[at - 1]
+        if isinstance(one, AssistantEntry) and not one.calls:
+            return transcript[at:]
+    return transcript
+
+
+def already_sent(turn: Sequence[Entry], text: str) -> bool:
+    """Return whether a turn has sent just this text here itself, so that it is not said twice (agent B)."""
+    failed = {one.call_id for one in turn if isinstance(one, ToolEntry) and one.is_error}
+    return bool(text) and any(
+        call.name == MESSAGE
+        and not call.args.get("to")
+        and str(call.args.get("text", "")).strip() == text.strip()
+        for one in turn
+        if isinstance(one, AssistantEntry)
+        for call in one.calls
+        if call.id not in failed
+    )
+
+
+def situation_of(claim: Claim) -> Situation:
+    """Return what the running turn may do depends on.
+
+    In a group several people may have spoken: then nobody's own rights count (inject-004).
+    """
+    asked = [one for one in running(claim.transcript) if isinstance(one, UserEntry) and one.aimed]
+    newest = next((one for one in reversed(claim.transcript) if isinstance(one, UserEntry)), None)
+    sender = newest.sender if newest else Sender("")
+    if claim.chat is Chat.GROUP and len({one.sender.id for one in asked}) > 1:
+        sender = Sender("")
+    kind = newest.kind if newest else Kind.MESSAGE
+    place = claim.address.parent or claim.place
+    return Situation(claim.address, place, sender, claim.chat, kind, person=claim.person)
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnRunner:
     """The agent loop. `draining` asks it to stop at the next step of each turn.
 
-    `endings` are told how the turns of a kind ended.
+    `choose` names another agent than the usual one. `approver` asks people about calls. `compactor` makes
+    room in a history that is too long. `allowance` says when it must not ask the model; a turn may take
+    `turn_time` seconds, one that nobody waits for `unattended_time`. `endings` are told
+    how the turns of a kind ended. `look` is awaited when a turn begins, to see what has changed on the disk.
     """
 
     journal: Journal
-    model: Model
-    tools: Tools
-    prompts: Prompts
+    agent: Agent
+    approver: Approver
+    compactor: Compactor
     feed: Feed
     slots: Slots
     pieces: Callable[[Address, str], Sequence[str]]
-    workspace: Path
+    choose: Callable[[Situation], Agent] | None = None
     sends_files: Callable[[Address], bool] = lambda _address: False
     max_rounds: int = 50
     max_chars: int = 400_000
     endings: Mapping[Kind, Ending] = field(default_factory=dict)
     beats: Beats = Beats()
+    look: Callable[[], Awaitable[None]] = _nothing_to_see
+    redact: Redactor = field(default_factory=Redactor)
+    allowance: Allowance | None = None
+    turn_time: float = 900.0
+    unattended_time: float = 3600.0
     draining: bool = False
     _finishing: set[int] = field(default_factory=set)
+    _until: dict[str, float] = field(default_factory=dict)
 
     def is_finishing(self, conversation_id: int) -> bool:
         """Return whether a turn is in its last transaction, whose outcome must be heard."""
@@ -220,68 +297,149 @@ class TurnRunner:
         """
         if claim.attempt > MAX_ATTEMPTS:
             return await self._give_up(claim)
-        self.feed.publish(claim.address, _started(claim))
+        self.feed.publish(claim.seen_at, _started(claim))
+        seconds = self.turn_time if situation_of(claim).attended else self.unattended_time
+        self._until[_name(claim)] = asyncio.get_running_loop().time() + seconds
         try:
+            await self.look()
             return await self._go_on(claim)
         except BaseException:
-            self.feed.publish(claim.address, TurnGone(_name(claim)))
+            self.feed.publish(claim.seen_at, TurnGone(_name(claim)))
             raise
+        finally:
+            del self._until[_name(claim)]
 
     async def _go_on(self, claim: Claim) -> list[Delivery]:
         """Take step after step until the reply, or until there is nothing to do or no more time for it."""
         fresh = True  # claiming has just taken in what waited
         while not self.draining:
-            match next_step(claim.transcript, started=claim.started, replayable=self.tools.replayable):
+            match next_step(
+                claim.transcript, started=claim.started, replayable=self._here(claim)[0].tools.replayable
+            ):
                 case Rest():
+                    if claim.wanted is not None:
+                        claim = await self.compactor.before(claim, self._means(claim))
                     return await self._leave(claim)
                 case Ask():
                     claim = claim if fresh else await self.journal.absorb(claim)
-                    reply = await self._ask(claim)
+                    if self.allowance and (hold := await self.allowance.judge(claim, self._here(claim)[1])):
+                        return await self._put_off(claim, hold)
+                    claim, reply = await self._ask_or_shorten(claim)
                     if isinstance(reply, Final):
                         return await self._finish(claim, reply)
                     claim = await self.journal.append(claim, [reply.entry], reply.usage)
                 case Run(calls=calls):
-                    async with asyncio.TaskGroup() as group:
-                        running = [group.create_task(self._call(claim, call)) for call in calls]
-                    claim = await self.journal.append(claim, [task.result() for task in running])
+                    results = await self._run(claim, calls)
+                    if isinstance(results, Question):
+                        return await self._wait(claim, results)
+                    claim = await self.journal.append(claim, results)
                 case RunOnce(call=call):
-                    await self.journal.start(claim, call.id)
-                    claim = await self.journal.append(claim, [await self._call(claim, call)])
+                    results = await self._run(claim, [call], once=True)
+                    if isinstance(results, Question):
+                        return await self._wait(claim, results)
+                    claim = await self.journal.append(claim, results)
                 case Settle(result=result):
                     claim = await self.journal.append(claim, [result])
             fresh = False
         return await self._leave(claim, retry_after=0)
 
+    async def _put_off(self, claim: Claim, hold: Hold) -> list[Delivery]:
+        """Let go of a turn that must not ask the model now: its messages wait, unless nobody waits for it."""
+        if turn_kind(claim.transcript) is not Kind.MESSAGE:
+            return await self._finish(claim, Final(AssistantEntry(hold.text), is_error=True))
+        notice = Outgoing(key=hold.key, address=claim.seen_at, text=hold.text)
+        deliveries = await self.journal.release(
+            claim,
+            [AssistantEntry(hold.text)] if hold.seconds is None else [],
+            [notice] if hold.text else [],
+            retry_after=hold.seconds,
+        )
+        self.feed.publish(claim.seen_at, TurnGone(_name(claim)))
+        return deliveries
+
     async def _leave(self, claim: Claim, retry_after: float | None = None) -> list[Delivery]:
         """Let go of a conversation without a reply."""
         deliveries = await self.journal.release(claim, retry_after=retry_after)
-        self.feed.publish(claim.address, TurnGone(_name(claim)))
+        self.feed.publish(claim.seen_at, TurnGone(_name(claim)))
         return deliveries
 
-    async def _ask(self, claim: Claim) -> Reply | Final:
-        """Ask the model; return its tool calls, or how the turn ends."""
+    async def _ask_or_shorten(self, claim: Claim) -> tuple[Claim, Reply | Final]:
+        """Ask the model; what it refuses as too long is summed up and asked once more (agent 3.7).
+
+        Where that does not help, the history is shortened for this call only (case provider-08).
+        """
+        means, budget = self._means(claim), self.max_chars
+        claim = await self.compactor.before(claim, means)
+        with suppress(PromptTooLong):
+            return claim, await self._ask(claim, budget)
+        if shorter := await self.compactor.overflowed(claim, means):
+            claim = shorter
+            with suppress(PromptTooLong):
+                return claim, await self._ask(claim, budget)
+        for _ in range(2):
+            budget = min(budget, sum(len(entry.text) for entry in claim.transcript)) // 2
+            log.info("prompt.shortened", extra={"budget": budget})
+            with suppress(PromptTooLong):
+                return claim, await self._ask(claim, budget)
+        problem = "the newest turn alone is longer than the model's window"
+        log.warning("model.failed", extra={"problem": problem, "class": PromptTooLong.__name__})
+        return claim, Final(AssistantEntry(LONG_SORRY), is_error=True, problem=problem)
+
+    def _means(self, claim: Claim) -> Callable[[], Means]:
+        """Return what gives the compactor what this conversation works with."""
+
+        def means() -> Means:
+            agent, situation = self._here(claim)
+            build = functools.partial(
+                agent.prompts.build, situation=situation, session=f"{claim.conversation_id}.{claim.session}"
+            )
+            return Means(
+                model=agent.model,
+                tools=agent.tools,
+                prompt=lambda entries, nudge: build(entries, nudge=nudge),
+                context=functools.partial(self._context, claim, agent, situation),
+            )
+
+        return means
+
+    async def _ask(self, claim: Claim, budget: int) -> Reply | Final:
+        """Ask the model; return its tool calls, or how the turn ends. Raises: PromptTooLong."""
         try:
-            if rounds(claim.transcript) >= self._most_rounds(claim) or is_stuck(claim.transcript):
-                return await self._wrap_up(claim)
-            return await self._answer(claim)
+            if await self._is_enough(claim):
+                return await self._wrap_up(claim, budget)
+            return await self._answer(claim, budget)
+        except PromptTooLong:
+            raise
         except ModelError as error:
             log.warning("model.failed", extra={"problem": str(error), "class": type(error).__name__})
-            hint = LONG_SORRY if isinstance(error, PromptTooLong) else error.hint or str(error)
             lasting = isinstance(error, ModelRefused)
-            return Final(AssistantEntry(hint), is_error=True, problem=str(error), is_lasting=lasting)
+            hint, problem = self.redact(error.hint or str(error)), self.redact(str(error))
+            return Final(AssistantEntry(hint), is_error=True, problem=problem, is_lasting=lasting)
+
+    async def _is_enough(self, claim: Claim) -> bool:
+        """Return whether a turn has come to its limits, so that only a last word is left (agent 3.8)."""
+        if rounds(claim.transcript) >= self._most_rounds(claim) or is_stuck(claim.transcript):
+            return True
+        if self._left(claim) <= 0:
+            return True
+        return self.allowance is not None and await self.allowance.is_costly(claim)
+
+    def _left(self, claim: Claim) -> float:
+        """Return the seconds that a turn may still take."""
+        return self._until[_name(claim)] - asyncio.get_running_loop().time()
 
     def _most_rounds(self, claim: Claim) -> int:
         kind = turn_kind(claim.transcript)
         limit = self.beats.max_rounds if kind is Kind.HEARTBEAT else UNATTENDED_ROUNDS
-        return self.max_rounds if kind.attended else min(self.max_rounds, limit)
+        return self.max_rounds if situation_of(claim).may_act else min(self.max_rounds, limit)
 
-    async def _answer(self, claim: Claim) -> Reply | Final:
+    async def _answer(self, claim: Claim, budget: int) -> Reply | Final:
         """Ask, and once more if the reply is nothing that a person can read."""
-        names = {spec.name for spec in self.tools.specs(claim.chat)}
+        names = {spec.name for spec in self._specs(claim)}
         nudge, sorry = "", ""
         usage: Usage | None = None
         for _ in range(2):
-            reply = await self._reply(claim, nudge=nudge)
+            reply = await self._reply(claim, budget, nudge=nudge)
             usage = _sum(usage, reply.usage)
             entry = reply.entry
             if entry.calls:
@@ -292,84 +450,187 @@ class TurnRunner:
                 nudge, sorry = EMPTY_NOTE, EMPTY_SORRY
             else:
                 return Final(entry, usage)
-            self.feed.publish(claim.address, Restarted())
+            self.feed.publish(claim.seen_at, Restarted())
         return Final(AssistantEntry(sorry), usage, is_error=True)
 
-    async def _wrap_up(self, claim: Claim) -> Final:
+    async def _wrap_up(self, claim: Claim, budget: int) -> Final:
         """Ask for a last word, without tools; never loops (seed 000)."""
-        names = {spec.name for spec in self.tools.specs(claim.chat)}
-        reply = await self._reply(claim, nudge=LIMIT_NOTE, tools_allowed=False)
+        names = {spec.name for spec in self._specs(claim)}
+        reply = await self._reply(claim, budget, nudge=LIMIT_NOTE, tools_allowed=False)
         text = reply.entry.text
         if not text.strip() or looks_like_call(text, names):
             text = LIMIT_SORRY
         return Final(replace(reply.entry, text=text, calls=()), reply.usage)
 
-    async def _reply(self, claim: Claim, *, nudge: str = "", tools_allowed: bool = True) -> Reply:
-        """Ask once; a history that is too long is shortened for this call only (case provider-08)."""
-        budget = self.max_chars
-        for shorter in (False, True, True):
-            if shorter:
-                budget = min(budget, sum(len(entry.text) for entry in claim.transcript)) // 2
-            prompt = self.prompts.build(
-                fit(claim.transcript, budget),
-                address=claim.address,
-                chat=claim.chat,
-                kind=turn_kind(claim.transcript),
-                session=f"{claim.conversation_id}.{claim.session}",
-                nudge=nudge,
-                tools_allowed=tools_allowed,
-            )
-            if paths := recent(prompt.entries):
-                found = await asyncio.to_thread(pictures, self.workspace, paths)
-                prompt = replace(prompt, pictures=found)
-            try:
-                return await self._stream(claim, prompt)
-            except PromptTooLong:
-                log.info("prompt.shortened", extra={"budget": budget})
-        raise PromptTooLong("the newest turn alone is longer than the model's window")
+    async def _reply(
+        self, claim: Claim, budget: int, *, nudge: str = "", tools_allowed: bool = True
+    ) -> Reply:
+        """Ask once, with as much of the history as `budget` characters hold. Raises: ModelError."""
+        agent, situation = self._here(claim)
+        entries = fit(claim.transcript, budget)
+        prompt = agent.prompts.build(
+            entries if entries is claim.transcript else trimmed(entries, budget),
+            situation=situation,
+            session=f"{claim.conversation_id}.{claim.session}",
+            nudge=nudge,
+            tools_allowed=tools_allowed,
+        )
+        if paths := recent(prompt.entries):
+            found = await asyncio.to_thread(pictures, room(agent.workspace, situation), paths)
+            prompt = replace(prompt, pictures=found)
+        reply = await self._stream(claim, prompt)
+        self.compactor.noted(claim, prompt, reply)
+        return self._cleaned(reply, situation)
 
     async def _stream(self, claim: Claim, prompt: Prompt) -> Reply:
-        address = claim.address
-        if turn_kind(claim.transcript) is Kind.HEARTBEAT:  # nothing shows before all of it is judged (HB-29)
-            return await (self.beats.model or self.model).reply(prompt)
-        if not self.feed.watched(address):
-            return await self.model.reply(prompt)
-        gate = Gate()
+        """Ask, for as long as the turn may take; what came until then is kept (attack size-009)."""
+        model = self._here(claim)[0].model
+        is_beat = turn_kind(claim.transcript) is Kind.HEARTBEAT
+        if is_beat:
+            model = self.beats.model or model
+        said: list[str] = []
+        # Of a heartbeat nothing shows before all of it is judged (HB-29).
+        show, again = self._shown(claim.seen_at) if not is_beat else (None, None)
 
         def on_text(chunk: str) -> None:
-            shown = gate.feed(chunk)
+            said.append(chunk)
+            if show:
+                show(chunk)
+
+        def on_restart() -> None:
+            said.clear()
+            if again:
+                again()
+
+        left = self._left(claim)
+        try:
+            async with asyncio.timeout(left if left > 0 else LAST_WORD) as timer:
+                return await model.reply(prompt, on_text, on_restart)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+        log.warning("turn.cut", extra={"model": model.name, "characters": sum(map(len, said))})
+        if not (text := "".join(said).strip()):
+            raise ModelBusy("the time for a turn was over", hint=TIME_SORRY)
+        paid = Usage(input=_about(prompt), output=tokens(text))
+        return Reply(AssistantEntry(f"{text}\n\n{CUT_NOTE}", model=model.name), paid, cut=True)
+
+    def _shown(self, address: Address) -> tuple[OnText | None, OnRestart | None]:
+        """Return what shows a reply while it comes, nothing if nobody watches."""
+        if not self.feed.watched(address):
+            return None, None
+        gate, hide = Gate(), self.redact.stream()
+
+        def on_text(chunk: str) -> None:
+            shown = hide.feed(gate.feed(chunk))
             if shown:
                 self.feed.publish(address, Delta(shown))
 
         def on_restart() -> None:
-            nonlocal gate
-            gate = Gate()
+            nonlocal gate, hide
+            gate, hide = Gate(), self.redact.stream()
             self.feed.publish(address, Restarted())
 
-        return await self.model.reply(prompt, on_text, on_restart)
+        return on_text, on_restart
 
-    async def _call(self, claim: Claim, call: ToolCall) -> ToolEntry:
-        self.feed.publish(claim.address, ToolStarted(call.name, call.args))
-        context = ToolContext(
-            workspace=self.workspace,
+    def _cleaned(self, reply: Reply, situation: Situation) -> Reply:
+        """Take out secrets before anything is stored, run or shown; tell the owner (attack secrets-003)."""
+        entry = self.redact.entry(reply.entry)
+        if self.redact.is_in(reply.entry.text):
+            log.warning("reply.redacted", extra={"model": reply.entry.model})
+            if situation.is_private and not entry.calls:
+                entry = replace(entry, text=f"{entry.text}\n\n{REDACTED_NOTE}")
+        return reply if entry == reply.entry else replace(reply, entry=entry)
+
+    def _here(self, claim: Claim) -> tuple[Agent, Situation]:
+        """Return who answers, and what the running turn may do depends on."""
+        situation = situation_of(claim)
+        agent = self.agent if self.choose is None else self.choose(situation)
+        return agent, situation if agent.name == situation.agent else replace(situation, agent=agent.name)
+
+    def _specs(self, claim: Claim) -> Sequence[ToolSpec]:
+        agent, situation = self._here(claim)
+        return agent.tools.specs(situation)
+
+    async def _run(
+        self, claim: Claim, calls: Sequence[ToolCall], *, once: bool = False
+    ) -> list[ToolEntry] | Question:
+        """Run the calls that may run now, side by side; return a question only if there is nothing else.
+
+        With `once` it is noted first that the call was started.
+        """
+        agent, situation = self._here(claim)
+        context = await self._context(claim, agent, situation)
+        judged = [
+            await self.approver.judge(claim, agent.tools, call, replace(context, call_id=call.id))
+            for call in calls
+        ]
+        if not any(isinstance(one, ToolContext | ToolEntry) for one in judged):
+            return next(one for one in judged if isinstance(one, Question))
+        if once and isinstance(judged[0], ToolContext):
+            await self.journal.start(claim, calls[0].id)
+        async with asyncio.TaskGroup() as group:
+            running = [
+                group.create_task(self._call(agent, call, one))
+                for call, one in zip(calls, judged, strict=True)
+                if isinstance(one, ToolContext)
+            ]
+        refused = [one for one in judged if isinstance(one, ToolEntry)]
+        return [*(task.result() for task in running), *refused]
+
+    async def _context(self, claim: Claim, agent: Agent, situation: Situation) -> ToolContext:
+        turn = running(claim.transcript)
+        results = [one for one in turn if isinstance(one, ToolEntry) and not one.is_error]
+        used = [agent.tools.brings(one.name) for one in results]
+        folder = room(agent.workspace, situation)
+        if folder != agent.workspace:
+            await asyncio.to_thread(make_room, folder)
+        return ToolContext(
+            workspace=agent.workspace,
             address=claim.address,
-            sender=newest_sender(claim.transcript),
+            sender=situation.sender,
             chat=claim.chat,
-            call_id=call.id,
-            attended=turn_kind(claim.transcript).attended,
-            looks_only=turn_kind(claim.transcript) is Kind.HEARTBEAT,
+            call_id="",
+            kind=situation.kind,
+            place=situation.place,
+            room=folder,
+            agent=agent.name,
+            conversation_id=claim.conversation_id,
+            turn=claim.turn,
+            seq=claim.calling,
+            tainted=situation.kind is Kind.SUBAGENT or any(untrusted for untrusted, _ in used),
+            has_read=any(private for _, private in used),
+            said="\n".join(one.text for one in turn if isinstance(one, UserEntry) and one.aimed),
         )
-        result = await self.tools.call(call, context)
-        self.feed.publish(claim.address, ToolEnded(call.name, result.is_error))
+
+    async def _call(self, agent: Agent, call: ToolCall, context: ToolContext) -> ToolEntry:
+        is_plan = call.name == PLAN
+        self.feed.publish(context.address, ToolStarted(call.name, {} if is_plan else call.args))
+        result = await agent.tools.call(call, context)
+        plan = result.text if is_plan and not result.is_error else ""
+        self.feed.publish(context.address, ToolEnded(call.name, result.is_error, plan))
         return result
+
+    async def _wait(self, claim: Claim, question: Question) -> list[Delivery]:
+        """Let go of the conversation until somebody has answered, or the time for it is over."""
+        messages = [] if question.is_asked else self.approver.cards(claim, question)
+        deliveries = await self.journal.release(
+            claim,
+            messages=messages,
+            retry_after=question.approval.expires_at - self.journal.db.now(),
+            also=None if question.is_asked else self.approver.store(question),
+        )
+        self.feed.publish(claim.seen_at, TurnGone(_name(claim)))
+        return deliveries
 
     async def _finish(self, claim: Claim, final: Final, *before: Entry) -> list[Delivery]:
         """Commit the last entry, what people see of it, and the release, as one."""
         kind = turn_kind(claim.transcript)
-        target = _target(claim)
+        target = claim.place
         composed = self._composed(claim, target, final.entry.text)
         shown = visible(composed.text, kind, ack_max_chars=self.beats.ack_max_chars)
-        if target.channel in INNER or (final.is_error and not _tells_errors(claim, kind)):
+        unread = target.channel in INNER or (final.is_error and not _tells_errors(claim, kind))
+        if unread or already_sent(running(claim.transcript), shown):
             shown = ""
         held_back = ""
         if kind is Kind.HEARTBEAT and shown and await self.beats.is_repeat(shown):
@@ -392,8 +653,8 @@ class TurnRunner:
             self._finishing.discard(claim.conversation_id)
             if reserved and not deliveries:
                 self.slots.give_back()
-        first = messages[0].key if messages and target == claim.address else ""
-        self.feed.publish(claim.address, TurnEnded(shown, claim.keys, is_error=final.is_error, reply=first))
+        first = messages[0].key if messages and target == claim.seen_at else ""
+        self.feed.publish(claim.seen_at, TurnEnded(shown, claim.keys, is_error=final.is_error, reply=first))
         return deliveries
 
     def _ending(
@@ -408,6 +669,7 @@ class TurnRunner:
             turn=claim.turn,
             keys=claim.keys,
             shown=shown,
+            text=visible(final.entry.text, kind),
             replies=_replies(claim),
             problem=(final.problem or final.entry.text) if final.is_error else "",
             sorry=final.entry.text if final.is_error else "",
@@ -420,11 +682,14 @@ class TurnRunner:
         """Take the reply apart where its files may go: to a channel that can, and to one reader."""
         if claim.chat is not Chat.DIRECT or not self.sends_files(target):
             return Composed(text)
-        return compose(
-            text,
-            current=_newest_message(claim.transcript),
-            has_file=functools.partial(exists, self.workspace),
+        agent, situation = self._here(claim)
+        folder = room(agent.workspace, situation)
+        composed = compose(
+            text, current=_newest_message(claim.transcript), has_file=functools.partial(exists, folder)
         )
+        below = below_agent(agent.name, folder.relative_to(agent.workspace))
+        files = tuple(replace(one, path=str(below / one.path)) for one in composed.attachments)
+        return replace(composed, attachments=files)
 
     def _messages(self, claim: Claim, target: Address, reply: Composed) -> list[Outgoing]:
         """Return the reply in pieces: the first answers the message, the last brings the files."""
@@ -446,7 +711,7 @@ class TurnRunner:
 
     def _mirror(self, claim: Claim, kind: Kind, target: Address, shown: str) -> Stimulus | None:
         """Return what the conversation that gets a reply from elsewhere must know of it."""
-        if target == claim.address:
+        if target == claim.seen_at:
             return None
         return Stimulus(
             key=f"mirror:{claim.conversation_id}:{claim.next_seq}",
@@ -461,6 +726,8 @@ class TurnRunner:
     async def _give_up(self, claim: Claim) -> list[Delivery]:
         """End a turn that never got on, so that the next message gets its chance."""
         log.error("turn.dead", extra={"attempts": claim.attempt - 1})
+        if claim.wanted is not None:  # it may have been the summary that never got on
+            claim = await self.journal.let_be(claim)
         open_calls = [
             ToolEntry(call.id, call.name, "not run: the turn was given up", is_error=True)
             for call in is_open(claim.transcript)
@@ -498,14 +765,6 @@ def _newest_message(transcript: Sequence[Entry]) -> str:
     return next((one.message_id for one in reversed(transcript) if isinstance(one, UserEntry)), "")
 
 
-def _target(claim: Claim) -> Address:
-    """Return where the reply of a turn goes: where it came from, or where its schedule says."""
-    for entry in reversed(claim.transcript):
-        if isinstance(entry, UserEntry):
-            return Address.parse(entry.deliver_to) if entry.deliver_to else claim.address
-    return claim.address
-
-
 def _may_be_silent(claim: Claim) -> bool:
     """Return whether an empty answer is a fine answer here (spec NR-11)."""
     return claim.chat is Chat.GROUP or turn_kind(claim.transcript) is not Kind.MESSAGE
@@ -513,7 +772,12 @@ def _may_be_silent(claim: Claim) -> bool:
 
 def _tells_errors(claim: Claim, kind: Kind) -> bool:
     """Return whether a failure is shown where the question came from (spec NR-12)."""
-    return claim.chat is Chat.DIRECT and kind is Kind.MESSAGE
+    return claim.chat is Chat.DIRECT and kind in (Kind.MESSAGE, Kind.SUBAGENT)
+
+
+def _about(prompt: Prompt) -> int:
+    """Return about how many tokens were sent in a call whose bill never came."""
+    return tokens(prompt.system) + sum(tokens(one.text) for one in prompt.entries)
 
 
 def _capped(entry: AssistantEntry) -> AssistantEntry:

@@ -20,12 +20,6 @@ class Kind(StrEnum):
     HEARTBEAT = "heartbeat"
     CRON = "cron"
     SUBAGENT = "subagent"
-    APPROVAL = "approval"
-
-    @property
-    def attended(self) -> bool:
-        """Return whether a person is there who could be asked."""
-        return self in (Kind.MESSAGE, Kind.APPROVAL)
 
 
 class Chat(StrEnum):
@@ -50,6 +44,11 @@ class Address:
     def key(self) -> str:
         """Return the unique name of the conversation, e.g. `telegram:42:`."""
         return f"{self.channel}:{self.chat}:{self.thread}"
+
+    @property
+    def parent(self) -> Address | None:
+        """Return whose conversation a sub-agent's belongs to, None for all others."""
+        return Address.parse(self.thread) if self.channel == "agent" else None
 
     @classmethod
     def parse(cls, key: str) -> Address:
@@ -81,6 +80,69 @@ class Sender:
     id: str
     name: str = ""
     level: str = ""
+
+
+INNER = frozenset({"cron", "heartbeat", "agent"})
+"""Channels of conversations that the bot has with itself; nobody reads there."""
+
+PERSON = "person"
+"""The channel of sessions that one person's private chats share; what leaves them goes to one of the chats."""
+
+
+class Standing(StrEnum):
+    """Who asks, and who reads along: what the defaults for tools go by (reliability 4.5)."""
+
+    OWNER = "owner"
+    PERSON = "person"
+    GROUP = "group"
+    GUEST = "guest"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a turn may do depends on this: where it runs and what for, who asked, and who reads.
+
+    `address` is the conversation, `place` where its reply goes: the same, but for what the bot started
+    itself and in a session that several chats share. `agent` is the name of the agent that answers;
+    `person` is the name of whoever has such a session, also where the bot works for them elsewhere.
+    """
+
+    address: Address
+    place: Address
+    sender: Sender
+    chat: Chat
+    kind: Kind = Kind.MESSAGE
+    agent: str = "main"
+    person: str = ""
+
+    @property
+    def seen_at(self) -> Address:
+        """Return where people see the turn run: the conversation, of a shared session the chat."""
+        return self.place if self.address.channel == PERSON else self.address
+
+    @property
+    def standing(self) -> Standing:
+        """Return who asks, as far as the defaults care; the bot's own checks are its owner's."""
+        if self.chat is Chat.GROUP:
+            return Standing.GROUP
+        if self.sender.level == Level.OWNER or self.kind is Kind.HEARTBEAT:
+            return Standing.OWNER
+        return Standing.PERSON if self.sender.level == Level.USER else Standing.GUEST
+
+    @property
+    def attended(self) -> bool:
+        """Return whether a person is there who could be asked; the parent of a sub-agent has one."""
+        return self.kind is Kind.MESSAGE or (self.kind is Kind.SUBAGENT and self.address.channel not in INNER)
+
+    @property
+    def may_act(self) -> bool:
+        """Return whether somebody wants something done; else the bot only looks (reliability 4.5)."""
+        return self.kind in (Kind.MESSAGE, Kind.SUBAGENT)
+
+    @property
+    def is_private(self) -> bool:
+        """Return whether only the owner asks and reads."""
+        return self.standing is Standing.OWNER
 
 
 class Media(StrEnum):
@@ -128,8 +190,10 @@ class Stimulus:
     to or forwards, with its author. `aimed` is whether the bot was addressed: in a group the rest is
     only context. `hold` is how many seconds to wait for more of the same (albums, long pastes).
     `edits` marks a later version of a message with this `message_key`. `deliver_to` is the key of
-    another address that gets the reply, for what the bot starts by itself. `gesture` marks a reaction or a
+    another address that gets the reply, for what the bot starts by itself, and for a message of a session
+    that several chats share. `gesture` marks a reaction or a
     pressed button: it needs the rights of a message, but nobody asks to be let in by it (spec AC-8).
+    `whisper` is what the channel needs to say something that only this sender sees, "" if it can't.
     """
 
     key: str
@@ -148,6 +212,12 @@ class Stimulus:
     edits: bool = False
     deliver_to: str = ""
     gesture: bool = False
+    whisper: str = ""
+
+    @property
+    def place(self) -> Address:
+        """Return the chat that it came from or whose business it is; in a shared session not its address."""
+        return Address.parse(self.deliver_to) if self.deliver_to else self.address
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +267,13 @@ class AssistantEntry:
 
 @dataclass(frozen=True, slots=True)
 class ToolEntry:
-    """The one result of one tool call."""
+    """The one result of one tool call; `attachments` are pictures in it, for models that see."""
 
     call_id: str
     name: str
     text: str
     is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +307,9 @@ class OnUnknown(StrEnum):
 class Outgoing:
     """A message for a person, in Markdown. `key` is unique: the same key is never queued twice.
 
-    `buttons` are rows. `reply_to` is the `message_id` that it answers, "" for none.
+    `buttons` are rows. `reply_to` is the `message_id` that it answers, "" for none. With the `whisper` of a
+    stimulus only its sender sees it, for a moment perhaps. `replaces` is the `message_id` of one of ours
+    whose place it takes; a channel that can't do that says it in a line.
     """
 
     key: str
@@ -246,6 +319,8 @@ class Outgoing:
     attachments: tuple[Attachment, ...] = ()
     buttons: tuple[tuple[Button, ...], ...] = ()
     reply_to: str = ""
+    whisper: str = ""
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Pictures that people sent, as the model gets to see them."""
+"""Pictures that people sent or tools brought, as the model gets to see them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from gateway.errors import ToolError
 from gateway.models.base import Picture
 from gateway.tools.files import load
-from gateway.types import AssistantEntry, Entry, Media, UserEntry
+from gateway.tools.images import MAX_BYTES, image_of
+from gateway.types import AssistantEntry, Entry, Media, ToolEntry, UserEntry
 
 log = logging.getLogger(__name__)
 
@@ -19,15 +20,6 @@ TURNS = 3
 
 MOST = 8
 """Pictures in one prompt."""
-
-MAX_BYTES = 5_000_000
-"""Size of one picture; providers refuse larger ones."""
-
-_SIGNS = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-)
 
 
 def recent(entries: Sequence[Entry]) -> list[str]:
@@ -39,13 +31,13 @@ def recent(entries: Sequence[Entry]) -> list[str]:
             ended += 1
             if ended > TURNS:
                 break
-        elif isinstance(entry, UserEntry):
+        elif isinstance(entry, UserEntry | ToolEntry):
             paths += [one.path for one in reversed(entry.attachments) if one.kind is Media.IMAGE and one.path]
     return paths[:MOST][::-1]
 
 
 def pictures(workspace: Path, paths: Sequence[str]) -> Mapping[str, Picture]:
-    """Read pictures beneath the workspace; one that can't be read or is of no known kind is left out."""
+    """Read pictures beneath the workspace; one that can't be read or shown is left out."""
     found: dict[str, Picture] = {}
     for path in paths:
         try:
@@ -53,14 +45,9 @@ def pictures(workspace: Path, paths: Sequence[str]) -> Mapping[str, Picture]:
         except ToolError as error:
             log.info("picture.missing", extra={"problem": str(error)})
             continue
-        mime = _kind(content)
-        if mime:
-            found[path] = Picture(mime, base64.b64encode(content).decode())
+        image = image_of(content)
+        if image is None or image.problem:
+            log.info("picture.left_out", extra={"problem": image.problem if image else "it is none"})
+            continue
+        found[path] = Picture(image.mime, base64.b64encode(content).decode())
     return found
-
-
-def _kind(content: bytes) -> str:
-    """Return the media type by the content: the sender's claim proves nothing."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    return next((mime for sign, mime in _SIGNS if content.startswith(sign)), "")

@@ -168,13 +168,16 @@ class Slack:
             raise DeliveryRetry(str(error)) from error
 
     async def send(self, message: Outgoing) -> Receipt:
-        """Deliver one piece with its formatting, files and buttons.
+        """Deliver one piece with its formatting, files and buttons; a whisper so that one person sees it.
 
         Raises: DeliveryRetry, also while the token is refused; DeliveryUnsure; DeliveryError; DeadRoute.
         """
         loaded = await self._load()
         try:
-            shown = await loaded.presence.finish(message)
+            if message.replaces:
+                return await loaded.sending.replace(message)
+            heard = await loaded.sending.whisper(message) if message.whisper else None
+            shown = heard or await loaded.presence.finish(message)
             return shown or await loaded.sending.send(message)
         except ChannelStopped as error:
             raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error

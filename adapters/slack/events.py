@@ -167,6 +167,7 @@ class Reader:
             attachments=files,
             at=float(ts),
             aimed=aimed,
+            whisper="" if direct else whisper(user, thread if thread != ts else ""),
         )
         return Said(stimulus, joins=aimed and not direct and thread not in ("", ts))
 
@@ -254,6 +255,7 @@ class Reader:
             quote=_shortened(f"you: {said}") if said else "",
             at=now,
             gesture=True,
+            whisper=whisper(str(body["user"]["id"]), thread if thread != ts else ""),
         )
         return OnMessage(ts, stimulus)
 
@@ -301,6 +303,15 @@ class Reader:
         user = body["user"]
         name = one_line(user.get("name") or user.get("username") or "")
         return Sender(self._who(str(user["id"]), {"team": user.get("team_id")}), name)
+
+
+def whisper(user: str, thread: str) -> str:
+    """Return what it takes to tell something to one person in a chat.
+
+    Nobody sees an ephemeral message in a thread that has not begun (Web API chat.postEphemeral), so `thread`
+    is only that of a message which is not the first.
+    """
+    return f"{user}:{thread}"
 
 
 def finished(stimulus: Stimulus, names: Mapping[str, str]) -> Stimulus:

@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from adapters.markdown.write import escaped
+from adapters.progress import Progress, shortened
 from adapters.slack.errors import Refused
 from adapters.slack.render import Mentions, pieces
 from adapters.slack.roster import Person
 from adapters.slack.streaming import Edited, Growing, Stream
 from gateway.clock import Clock
 from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
-from gateway.feed import Delta, Event, Restarted, ToolStarted, TurnEnded, TurnGone, TurnStarted
-from gateway.types import Address, Chat, Outgoing, Receipt
+from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
+from gateway.types import Address, Chat, Kind, Outgoing, Receipt
 
 if TYPE_CHECKING:
     from adapters.slack.client import SlackApi
@@ -44,6 +46,9 @@ CLOSING: Final = 5.0
 """Seconds in which unfinished messages are cleared away when the gateway stops."""
 
 THINKING, WORKING = "is thinking…", "is working…"
+
+STEP: Final = 80
+"""Characters of a step of the plan in the status."""
 
 _UNKNOWN_HERE: Final = frozenset(
     {"missing_scope", "unknown_method", "not_allowed_token_type", "no_permission"}
@@ -74,7 +79,8 @@ class _Turn:
     """A turn under way and what is shown of it. Times are of the clock's `now`.
 
     `over` gets the key of the first message of the reply, "" if there is none; `still` is set when no
-    request is under way any more; `freed` when what was shown has become the reply, or is gone.
+    request is under way any more; `freed` when what was shown has become the reply, or is gone. It `worked`
+    if what the tools do was shown: nobody is told of an edit, so the reply is a message of its own then.
     """
 
     address: Address
@@ -84,25 +90,37 @@ class _Turn:
     freed: asyncio.Future[None]
     still: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
+    progress: Progress = field(default_factory=Progress)
     grows: Growing | None = None
+    worked: bool = False
     shows: bool = True
+    shown: str = ""
     shown_at: float = float("-inf")
     status: str = THINKING
     told: str = ""
     told_at: float = float("-inf")
     acked: bool = False
 
-    def take(self, event: Event) -> None:
+    def take(self, event: Event, now: float) -> None:
         """Note what happened; words before a tool call are not the reply."""
+        self.progress.take(event, now)
         match event:
             case Delta(text):
                 self.text += text
             case Restarted():
                 self.text = ""
-            case ToolStarted():
-                self.text, self.status = "", WORKING
+            case ToolStarted() | ToolEnded():
+                step = self.progress.current
+                self.text, self.status = "", f"is working on: {shortened(step, STEP)}" if step else WORKING
             case _:
                 pass
+
+    def look(self, now: float) -> str:
+        """Return what can be shown by now: the beginning of the reply, or else what the tools do."""
+        if _is_enough(self.text):
+            return self.text
+        lines = self.progress.lines(now)
+        return "\n".join(["_Working…_", *map(escaped, lines)]) if lines else ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,7 +151,7 @@ class Presence:
         match event:
             case TurnStarted():
                 self._end(address, "")  # one that was stopped may not have said so yet
-                if event.kind.attended and not self._closed:
+                if event.kind is Kind.MESSAGE and not self._closed:
                     self._begin(address, event)
             case TurnEnded(reply=reply):
                 self._end(address, reply)
@@ -142,7 +160,7 @@ class Presence:
                     self._end(address, "")
             case _:
                 if turn is not None:
-                    turn.take(event)
+                    turn.take(event, self.clock.now())
 
     async def finish(self, message: Outgoing) -> Receipt | None:
         """Make what is shown of a turn its reply; None if the reply is to be sent (spec ST-3).
@@ -166,7 +184,7 @@ class Presence:
         return Receipt(grows.ts)
 
     async def _became(self, turn: _Turn, grows: Growing, message: Outgoing) -> bool:
-        if message.attachments or message.buttons or len(pieces(message.text)) != 1:
+        if turn.worked or message.attachments or message.buttons or len(pieces(message.text)) != 1:
             return False
         try:
             await grows.become(message.key, message.text, self.mentions(turn.address))
@@ -227,7 +245,7 @@ class Presence:
         if not turn.acked and self.manner.acknowledges(turn.event):
             turn.acked = True
             await self._react(turn, api, "reactions.add")
-        if self.manner.streaming and turn.shows and now - turn.began >= GROWING and _is_enough(turn.text):
+        if self.manner.streaming and turn.shows and now - turn.began >= GROWING:
             await self._show(turn, api, now)
 
     async def _tell(self, turn: _Turn, api: SlackApi, status: str) -> None:
@@ -257,13 +275,18 @@ class Presence:
             log.debug("presence.failed", extra={"problem": str(error)})
 
     async def _show(self, turn: _Turn, api: SlackApi, now: float) -> None:
-        """Bring what people see of the reply up to date."""
-        turn.grows = turn.grows or self._growing(turn, api)
-        if now - turn.shown_at < turn.grows.spacing:
+        """Bring what people see of the reply up to date; in a thread the status tells what the tools do."""
+        text = turn.look(now)
+        is_progress = text != turn.text
+        if not text or (is_progress and turn.address.thread):
             return
-        turn.shown_at = now
+        turn.grows = turn.grows or self._growing(turn, api)
+        if text == turn.shown or now - turn.shown_at < turn.grows.spacing:
+            return
+        turn.shown_at, turn.worked = now, turn.worked or is_progress
         try:
-            await turn.grows.show(turn.text, self.mentions(turn.address))
+            await turn.grows.show(text, self.mentions(turn.address))
+            turn.shown = text
         except DeliveryRetry as error:
             turn.shown_at = now + error.after
         except (DeliveryError, DeliveryUnsure, ChannelStopped) as error:

@@ -200,6 +200,47 @@ class Sending:
         self._progress.pop(message.key, None)
         return receipt
 
+    async def whisper(self, message: Outgoing) -> Receipt | None:
+        """Show a message to one person only (Web API chat.postEphemeral); None if Slack does not want that.
+
+        Raises: DeliveryRetry, DeliveryUnsure, DeadRoute, ChannelStopped.
+        """
+        user, _, thread = message.whisper.partition(":")
+        [content, *_] = as_mrkdwn(message.text, Mentions())
+        where = {"channel": message.address.chat, "user": user, "thread_ts": thread or None}
+        try:
+            answer = await self.api.call("chat.postEphemeral", **where, **content.arguments())
+        except Gone:
+            raise
+        except Refused as error:
+            log.info("slack.no_whisper", extra={"delivery": message.key, "problem": str(error)})
+            return None
+        return Receipt(str(answer.get("message_ts") or ""))
+
+    async def replace(self, message: Outgoing) -> Receipt:
+        """Edit an older message of ours into this one; one that can't be edited any more stays as it is.
+
+        Raises: DeliveryRetry, also when nobody knows whether it worked; ChannelStopped.
+        """
+        mentions = self.mentions(message.address)
+        forms = (as_markdown(message.text, mentions, message.buttons), *as_mrkdwn(message.text, mentions))
+        for content in forms[:2]:
+            try:
+                await self._edit(message, content)
+            except DeliveryUnsure as error:
+                raise DeliveryRetry(str(error), after=1.0) from error
+            except DeliveryError as error:
+                log.info("slack.not_edited", extra={"delivery": message.key, "problem": str(error)})
+                if not (isinstance(error, Refused) and error.code in _NO_MARKDOWN):
+                    break
+            else:
+                break
+        return Receipt(message.replaces)
+
+    async def _edit(self, message: Outgoing, content: Content) -> None:
+        where = {"channel": message.address.chat, "ts": message.replaces, "metadata": metadata(message.key)}
+        await self.api.call("chat.update", **where, **content.arguments())
+
     async def find(self, message: Outgoing) -> Receipt | None:
         """Look for a message in its chat; what is found of it is not sent again.
 

@@ -16,6 +16,7 @@ from adapters.telegram.gate import PER_SECOND, Gate
 from adapters.telegram.listen import Listener, Webhook
 from adapters.telegram.menu import Menus, offer
 from adapters.telegram.presence import Manner, Presence
+from adapters.telegram.presses import Presses
 from adapters.telegram.render import pieces
 from gateway.channel import Accept, Cursors, Move, Recall
 from gateway.clock import Clock
@@ -100,6 +101,7 @@ class Telegram:
             channel=name, call=self._call, clock=clock, manner=manner or Manner(), gate=self._gate
         )
         self._feed.join(self._presence)
+        self._presses = Presses(clock=clock)
         self._listener = Listener(
             name=name,
             clock=clock,
@@ -109,6 +111,8 @@ class Telegram:
             hears_all=self._link.hears_all,
             move=move,
             recall=recall,
+            presses=self._presses,
+            landed=self._presence.landed,
             jitter=jitter or random.Random(),  # noqa: S311 - spreads retries, guards nothing
         )
 
@@ -164,23 +168,35 @@ class Telegram:
             raise DeliveryError("the bot's token is refused") from error
 
     async def send(self, message: Outgoing) -> Receipt:
-        """Deliver one piece with its formatting, files and buttons.
+        """Deliver one piece with its formatting, files and buttons; a whisper to whoever pressed a button.
 
         Raises: DeliveryRetry, also while the token is refused; DeliveryUnsure; DeliveryError; DeadRoute.
         """
         api = await self._connect()
+        try:
+            if message.whisper:
+                await self._presses.answer(api, message.whisper, message.text)
+                return Receipt("")
+            return await self._send(api, message)
+        except ChannelStopped as error:
+            raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error
+
+    async def _send(self, api: Api, message: Outgoing) -> Receipt:
+        sending = self._sending_by(api)
 
         async def edit(message_id: int) -> None:
-            from adapters.telegram.methods import edit_of  # noqa: PLC0415 - loads aiogram, as the client has
+            from adapters.telegram.sending import edit_of  # noqa: PLC0415 - loads aiogram, as the client has
 
             await api.call(edit_of(message, message_id, link_preview=self._link.link_preview))
 
-        try:
-            if (receipt := await self._presence.finish(message, edit)) is not None:
-                return receipt
-            return await self._sending_by(api).send(message)
-        except ChannelStopped as error:
-            raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error
+        if message.replaces:
+            return await sending.replace(message)
+        if (receipt := await self._presence.finish(message, edit)) is not None:
+            return receipt
+        receipt = await sending.send(message)
+        if receipt.message_id.isdecimal():
+            self._presence.landed(message.address, int(receipt.message_id))
+        return receipt
 
     def pieces(self, text: str) -> Sequence[str]:
         """Cut a reply into pieces of Markdown that one message can hold each."""

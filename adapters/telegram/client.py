@@ -181,9 +181,12 @@ class Api:
         """Remove a webhook and keep the updates that wait."""
         await self._call(self._polls, DeleteWebhook(drop_pending_updates=False), 30)
 
-    async def answer_press(self, press: str) -> None:
-        """Tell the person who pressed a button that it was noticed (Bot API answerCallbackQuery)."""
-        await self.call(AnswerCallbackQuery(callback_query_id=press), limit=10)
+    async def answer_press(self, press: str, text: str = "") -> None:
+        """Tell the person who pressed a button that it was noticed (Bot API answerCallbackQuery).
+
+        `text` is shown for a moment, up to 200 characters.
+        """
+        await self.call(AnswerCallbackQuery(callback_query_id=press, text=text or None), limit=10)
 
     async def download(self, file_id: str, most: int) -> bytes:
         """Return a file that somebody sent, at most `most` bytes (Bot API getFile).

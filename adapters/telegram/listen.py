@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from adapters.telegram.errors import OtherPoller, Unreachable, WebhookSet
 from adapters.telegram.message import Me
+from adapters.telegram.presses import WAIT, Presses
 from adapters.telegram.updates import ALLOWED, Batch, Press, Reaction, Reader, Standing
 from gateway.channel import Accept, Cursor, Cursors, Move, Recall
 from gateway.clock import Clock
@@ -86,8 +87,8 @@ class Listener:
     """One bot's way in.
 
     `poll_timeout` is how many seconds the platform may hold a poll that has nothing to tell; `hears_all`
-    is whether the configuration counts on what is said in groups without naming the bot. `met` is set
-    once the platform has told who the bot is.
+    is whether the configuration counts on what is said in groups without naming the bot. `landed` is told
+    of each message that others write. `met` is set once the platform has told who the bot is.
     """
 
     name: str
@@ -98,13 +99,14 @@ class Listener:
     hears_all: bool
     move: Move | None
     recall: Recall | None
+    presses: Presses
+    landed: Callable[[Address, int], None]
     jitter: random.Random
     health: Health = field(default_factory=Health)
     met: asyncio.Event = field(default_factory=asyncio.Event)
     _answered: float = 0.0
     _posts: tuple[Api, Reader, Accept] | None = None
     _one_post: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _answers: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self, api: Api, accept: Accept) -> None:
         """Listen until cancelled; waits out the network, the database and other pollers.
@@ -117,8 +119,7 @@ class Listener:
             self._failed("stopped", error)
             raise
         finally:
-            for task in self._answers:
-                task.cancel()
+            self.presses.close()
             await api.hang_up()
 
     async def take(self, update: Json) -> bool:
@@ -223,13 +224,15 @@ class Listener:
         reactions: list[Stimulus] = []
         for one in batch.read:
             match one:
-                case Press(id=press):
-                    self._answer(api, press)
+                case Press(id=press, stimulus=stimulus):
+                    self.presses.wait(api, press, WAIT if stimulus else 0.0)
                 case Reaction() if (known := await self._ours(one)) is not None:
                     reactions.append(known)
                 case Standing():
                     told = {"chat": one.chat, "title": one.title, "status": one.status, "by": one.by.id}
                     log.warning("telegram.standing", extra=told)
+                case Stimulus(message_id=number) if number.isdecimal():
+                    self.landed(one.address, int(number))
                 case _:
                     pass
         for move in batch.moves:
@@ -249,17 +252,6 @@ class Listener:
         beginning = " ".join(message.text[:_QUOTED].split())
         text = f"{reaction.stimulus.text[:-1]} on your message “{beginning}”]"
         return replace(reaction.stimulus, address=message.address, text=text)
-
-    def _answer(self, api: Api, press: str) -> None:
-        """Stop the waiting on the screen of whoever pressed a button; an old press has no screen left."""
-
-        async def answer() -> None:
-            with suppress(SendError):
-                await api.answer_press(press)
-
-        task = asyncio.create_task(answer())
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
 
     async def _recover(self, api: Api, error: GatewayError, failures: int) -> None:
         """Do what helps after a failure, and wait 1 to 30 s, 5 to 30 s for another poller."""

@@ -50,6 +50,9 @@ HOLD = 30.0
 CLOSING = 5.0
 """Seconds in which drafts are cleared away when the gateway stops."""
 
+REPOST = 10.0
+"""Seconds between two moves of a draft below what others write, at the least."""
+
 PATIENCE = 2.0
 """Seconds that a chat may be busy for its draft to become the reply at once."""
 
@@ -59,7 +62,7 @@ STOP = "stop"
 _GENERAL = 1
 """The topic of a forum to which messages go without `message_thread_id`, and actions with it (spec TG-17)."""
 
-_STARTED_BY_PEOPLE = (Kind.MESSAGE, Kind.APPROVAL)
+_STARTED_BY_PEOPLE = (Kind.MESSAGE,)
 _LIMIT = 10
 """Seconds for one request: what it shows is old by then."""
 
@@ -97,7 +100,8 @@ class _Turn:
 
     `over` gets the key of the first message of the reply, "" if there is none; `still` is set when no
     request of ours is under way any more; `freed` when the reply needs the draft no more, which is the
-    message `message_id` until it has become the reply or is gone.
+    message `message_id`, written at `posted_at`, until it has become the reply or is gone; other messages
+    stand below it when it `is_buried`.
     """
 
     address: Address
@@ -115,6 +119,8 @@ class _Turn:
     shows: bool = True
     acked: bool = False
     message_id: int = 0
+    posted_at: float = float("-inf")
+    is_buried: bool = False
     shown: str = ""
     shown_at: float = float("-inf")
     versions: int = 0
@@ -165,6 +171,12 @@ class Presence:
                 if turn is not None:
                     turn.heard = self.clock.now()
                     turn.draft.take(event, turn.heard)
+
+    def landed(self, address: Address, message_id: int) -> None:
+        """Take note of a message in a chat: a draft above it is no longer where people look."""
+        for turn in (self._live.get(address), *self._answered.values()):
+            if turn is not None and turn.address == address and 0 < turn.message_id < message_id:
+                turn.is_buried = True
 
     async def finish(self, message: Outgoing, edit: Callable[[int], Awaitable[None]]) -> Receipt | None:
         """Put a reply where its draft is, by `edit(message_id)`; None if it is to be sent (spec ST-3).
@@ -290,11 +302,12 @@ class Presence:
         old = now - turn.shown_at
         if not text or old < (SPACING if private else _spacing(turn.versions)):
             return
-        if text == turn.shown and not (private and old >= KEEP_ALIVE):
+        moves = turn.is_buried and now - turn.posted_at >= REPOST
+        if text == turn.shown and not moves and not (private and old >= KEEP_ALIVE):
             return
         turn.shown_at = now
         turn.versions += 1
-        if await (self._draft(turn, text) if private else self._write(turn, text)):
+        if await (self._draft(turn, text) if private else self._write(turn, text, moves=moves)):
             turn.shown = text
 
     async def _draft(self, turn: _Turn, text: str) -> bool:
@@ -310,8 +323,8 @@ class Presence:
                 log.info("drafts.off", extra={"problem": str(error)})
         return False
 
-    async def _write(self, turn: _Turn, text: str) -> bool:
-        """Write or edit the message that will become the reply."""
+    async def _write(self, turn: _Turn, text: str, *, moves: bool) -> bool:
+        """Write or edit the message that will become the reply; one that moves is written anew (ST-4)."""
         button = {"text": "Stop", "callback_data": STOP}
         params = {
             **_shown(text),
@@ -319,19 +332,28 @@ class Presence:
             "reply_markup": {"inline_keyboard": [[button]]},
         }
         try:
-            if turn.message_id:
+            if turn.message_id and not moves:
                 params["message_id"] = turn.message_id
                 return await self._ask(turn, "editMessageText", params) is not None
             self.gate.take(turn.address.chat, self.clock.now())
-            sent = await self._ask(turn, "sendMessage", {**params, **_topic(turn)}, unsure=False)
+            quiet = {"disable_notification": True} if moves else {}
+            sent = await self._ask(turn, "sendMessage", {**params, **_topic(turn), **quiet}, unsure=False)
         except (DeliveryError, DeliveryUnsure) as error:
             if _is_same(error):
                 return True
             turn.shows = False
             log.debug("draft.refused", extra={"problem": str(error)})
             return False
-        turn.message_id = int(sent["message_id"]) if sent else 0
+        if sent:
+            await self._moved(turn, int(sent["message_id"]))
         return sent is not None
+
+    async def _moved(self, turn: _Turn, message_id: int) -> None:
+        """Note where the draft is now; where it was it must not stay."""
+        before, turn.message_id = turn.message_id, message_id
+        turn.posted_at, turn.is_buried = self.clock.now(), False
+        if before:
+            await self._delete(turn, before)
 
     async def _become(
         self, turn: _Turn, message: Outgoing, edit: Callable[[int], Awaitable[None]]
@@ -339,10 +361,11 @@ class Presence:
         """Make the draft the reply, or delete it."""
         if not turn.message_id:
             return None
-        if not message.attachments and not message.reply_to and await _edited(edit, turn.message_id):
+        stays = not (message.attachments or message.reply_to or turn.is_buried)
+        if stays and await _edited(edit, turn.message_id):
             receipt, turn.message_id = Receipt(str(turn.message_id)), 0
             return receipt
-        await self._delete(turn)
+        await self._vanish(turn)
         return None
 
     async def _clear(self, turn: _Turn) -> None:
@@ -351,13 +374,16 @@ class Presence:
             await self._wait(turn.freed, HOLD)
         async with turn.changing:
             if turn.message_id:
-                await self._delete(turn)
+                await self._vanish(turn)
         if turn.acked and self.manner.ack_remove:
             await self._react(turn, "")
 
-    async def _delete(self, turn: _Turn) -> None:
-        """Delete the draft; try for a while, because a stale one would be taken for an answer."""
+    async def _vanish(self, turn: _Turn) -> None:
         message_id, turn.message_id = turn.message_id, 0
+        await self._delete(turn, message_id)
+
+    async def _delete(self, turn: _Turn, message_id: int) -> None:
+        """Delete a draft; try for a while, because a stale one would be taken for an answer."""
         for _ in range(3):
             await self._wait(None, self._wait_of(turn))
             try:

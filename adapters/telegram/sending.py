@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aiogram.methods import (
+    EditMessageText,
     SendAnimation,
     SendAudio,
     SendDocument,
@@ -38,7 +39,7 @@ from adapters.telegram.gate import Gate
 from adapters.telegram.plan import LARGEST, NO_TEXT, File, Form, Keyboard, Step, file_of, plan
 from adapters.telegram.render import Entity, Rendered
 from gateway.clock import Clock
-from gateway.errors import DeadRoute, DeliveryError, DeliveryRetry, GatewayError
+from gateway.errors import DeadRoute, DeliveryError, DeliveryRetry, DeliveryUnsure, GatewayError
 from gateway.types import Attachment, Json, Outgoing, Receipt
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,9 @@ OpenFile = Callable[[str], bytes]
 
 PATIENCE = 2.0
 """Seconds that a message waits for its turn while it holds a slot of the sender; a longer wait is stored."""
+
+_REQUEST: Final = 30
+"""Seconds for a request without files."""
 
 _UPLOAD: Final = 120
 """Seconds for a request with files."""
@@ -132,6 +136,27 @@ def method_of(step: Step, target: Target, *, link_preview: bool = True) -> Teleg
     return SendMediaGroup(media=media, **where)
 
 
+def edit_of(message: Outgoing, message_id: int, *, link_preview: bool = True) -> TelegramMethod[Any]:
+    """Return the request that turns a message of ours into this one; without buttons it loses its own.
+
+    Raises: DeliveryError if one message can't hold it.
+    """
+    steps = plan(message, ())
+    if len(steps) != 1 or message.attachments:
+        raise DeliveryError("it takes more than one message")
+    sent = method_of(steps[0], target_of(message), link_preview=link_preview)
+    assert isinstance(sent, SendMessage)  # what a step without files is
+    assert sent.reply_markup is None or isinstance(sent.reply_markup, InlineKeyboardMarkup)
+    return EditMessageText(
+        chat_id=sent.chat_id,
+        message_id=message_id,
+        text=sent.text,
+        entities=sent.entities,
+        link_preview_options=sent.link_preview_options,
+        reply_markup=sent.reply_markup,
+    )
+
+
 def _upload(file: File) -> BufferedInputFile:
     return BufferedInputFile(file.content, file.name)
 
@@ -189,6 +214,20 @@ class Sending:
         self._done.pop(message.key, None)
         return Receipt(receipt)
 
+    async def replace(self, message: Outgoing) -> Receipt:
+        """Edit an older message of ours into this one; one that can't be edited any more stays as it is.
+
+        Raises: DeliveryRetry, also when nobody knows whether it worked; ChannelStopped.
+        """
+        try:
+            edit = edit_of(message, int(message.replaces), link_preview=self.link_preview)
+            await self._ask(edit, message.address.chat)
+        except DeliveryUnsure as error:
+            raise DeliveryRetry(str(error), after=1.0) from error
+        except DeliveryError as error:
+            log.info("telegram.not_edited", extra={"delivery": message.key, "problem": str(error)})
+        return Receipt(message.replaces)
+
     async def _steps(self, message: Outgoing) -> tuple[Step, ...]:
         if not message.attachments:
             return plan(message, ())
@@ -244,15 +283,17 @@ class Sending:
         return await self._deliver(Step(Rendered(text[middle:].lstrip()), buttons=step.buttons), target, key)
 
     async def _call(self, step: Step, target: Target) -> str:
-        await self._turn(target.chat)
         method = method_of(step, target, link_preview=self.link_preview)
+        return _message_id(await self._ask(method, target.chat, limit=_UPLOAD if step.files else _REQUEST))
+
+    async def _ask(self, method: TelegramMethod[Any], chat: str, limit: int = _REQUEST) -> Json:
+        await self._turn(chat)
         try:
-            result = await (self.api.call(method, limit=_UPLOAD) if step.files else self.api.call(method))
+            return await self.api.call(method, limit=limit)
         except DeliveryRetry as error:
             if error.after:
-                self.gate.pause(target.chat, self.clock.now() + error.after)
+                self.gate.pause(chat, self.clock.now() + error.after)
             raise
-        return _message_id(result)
 
     async def _turn(self, chat: str) -> None:
         """Wait until the chat may get a message. Raises: DeliveryRetry if that takes long."""

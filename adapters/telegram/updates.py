@@ -191,6 +191,7 @@ def _press(query: JsonObject, *, channel: str, me: Me, now: float) -> Press:
         quote=shortened(f"{author(message, me)}: {summary(message)}"),
         at=now,
         gesture=True,
+        whisper=press,
     )
     return Press(press, stimulus)
 

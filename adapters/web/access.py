@@ -11,6 +11,10 @@ from adapters.web.answer import as_json, ask, read_body
 from adapters.web.guard import Refusal
 from adapters.web.reads import Control
 
+USAGE_BY = ("day", "conversation", "model", "sender", "kind")
+LONGEST_USAGE = 3660
+"""Days that a report may go back."""
+
 BEAT_ACTIONS = ("status", "now", "pause", "resume")
 
 
@@ -25,10 +29,13 @@ class AccessRoutes:
         return [
             web.get("/api/pairing", self._pairing, allow_head=False),
             web.get("/api/why", self._why, allow_head=False),
+            web.get("/api/usage", self._usage, allow_head=False),
+            web.get("/api/prompt", self._prompt, allow_head=False),
             web.post("/api/pairing/approve", self._approve),
             web.post("/api/pairing/revoke", self._revoke),
             web.post("/api/heartbeat", self._heartbeat),
             web.post("/api/cron", self._cron),
+            web.post("/api/memory", self._memory),
         ]
 
     async def _pairing(self, _: web.Request) -> web.Response:
@@ -55,6 +62,24 @@ class AccessRoutes:
         body = wire.read_object(await read_body(request))
         name = wire.read_text(body, "name") if body.get("name") else ""
         return as_json(await ask(self.control.cron(wire.read_text(body, "action"), name)))
+
+    async def _memory(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        query = wire.storable(wire.read_text(body, "query")) if body.get("query") else ""
+        chats = wire.read_flag(body, "chats")
+        return as_json(await ask(self.control.memory(wire.read_text(body, "action"), query, chats=chats)))
+
+    async def _prompt(self, request: web.Request) -> web.Response:
+        conversation = wire.storable(wire.read_text(request.query, "conversation"))
+        return as_json(await ask(self.control.prompt(conversation)))
+
+    async def _usage(self, request: web.Request) -> web.Response:
+        by, days = request.query.get("by", "day"), request.query.get("days", "30")
+        if by not in USAGE_BY:
+            raise Refusal(400, "invalid_request", f"`by` must be one of {', '.join(USAGE_BY)}")
+        if not (days.isascii() and days.isdigit() and len(days) < 6 and 0 < int(days) <= LONGEST_USAGE):
+            raise Refusal(400, "invalid_request", f"`days` must be a number from 1 to {LONGEST_USAGE}")
+        return as_json(await ask(self.control.usage(by, int(days))))
 
     async def _why(self, request: web.Request) -> web.Response:
         message = request.query.get("message", "")[: wire.LONGEST_ARGUMENT]

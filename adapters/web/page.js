@@ -263,6 +263,37 @@ function bubble(who, words, at) {
   return node;
 }
 
+// Rows of buttons below a message; pressing one says what it stands for.
+function buttonRows(rows) {
+  return rows.map((row) => make("div", "buttons", ...row.map(([label, value]) => {
+    const button = make("button", "", label);
+    button.type = "button";
+    button.onclick = () => {
+      for (const one of button.closest(".bubble").querySelectorAll(".buttons button")) one.disabled = true;
+      say(spoken(value));
+    };
+    return button;
+  })));
+}
+
+// The questions of the bot can be answered by a command, whose words their buttons hold.
+const spoken = (value) => (/^(approve|deny):/.test(value) ? `/${value.replaceAll(":", " ")}` : value);
+
+// The plan of a longer task, which is kept up to date in its place.
+function planned(node, plan) {
+  const steps = [...plan.matchAll(/^\[([ >x])\] (.*)$/gm)].map(([, state, words]) => {
+    const step = make("li", "", words);
+    step.dataset.state = { " ": "open", ">": "doing", x: "done" }[state];
+    if (state !== " ") step.append(make("span", "unseen", state === "x" ? " (done)" : " (doing)"));
+    return step;
+  });
+  const older = log.querySelector(".plan");
+  const item = make("li", "plan", make("ol", "", ...steps));
+  item.setAttribute("aria-label", "Plan");
+  older?.remove();
+  changing(() => node.replaceWith(item));
+}
+
 function activity(name, args, mark = "·") {
   const sign = make("span", "mark", mark);
   return make("li", "activity", make("p", "", sign, make("b", "", name), make("span", "args", args)));
@@ -337,13 +368,32 @@ function lastBubble() {
   return [...log.querySelectorAll(".bubble:not(.aside)")].findLast((one) => one !== turn.draft);
 }
 
+// Puts a message where the older one is that it replaces; says its first line where that can't be seen.
+function replaced(event) {
+  const older = log.querySelector(`[data-name="${CSS.escape(event.replaces)}"]`);
+  const node = bubble("bot", older ? event.text : event.text.split("\n", 1)[0], Date.now() / 1000);
+  if (older) changing(() => older.replaceWith(node));
+  else show(node);
+}
+
 function received(event) {
+  if (event.replaces) return replaced(event);
+  if (event.buttons) return questioned(event);
   const last = lastBubble();
   turn.drop();
   // History was read after the stream began, and a failed turn is told twice: by its end and by its message.
   const twice = last?.words === event.text && (last.classList.contains("error") || last.dataset.history);
   if (twice) delete last.dataset.history;
   else show(bubble("bot", event.text, Date.now() / 1000));
+}
+
+function questioned(event) {
+  if (log.querySelector(`[data-name="${CSS.escape(event.name)}"]`)) return;
+  turn.drop();
+  const node = bubble("bot", event.text, Date.now() / 1000);
+  node.dataset.name = event.name;
+  node.querySelector(".said").append(...buttonRows(event.buttons));
+  show(node);
 }
 
 function failed(event) {
@@ -366,6 +416,7 @@ function toolEnded(event) {
   const node = [...log.querySelectorAll("[data-tool]")].find((one) => one.dataset.tool === event.name);
   if (!node) return;
   delete node.dataset.tool;
+  if (event.plan) return planned(node, event.plan);
   const mark = node.querySelector(".mark");
   mark.textContent = event.error ? "✗" : "✓";
   mark.dataset.mark = event.error ? "bad" : "good";
@@ -392,6 +443,7 @@ function happened(event) {
     case "restart": turn.drop(); return turn.work(true);
     case "tool_start": return toolStarted(event);
     case "tool_end": return toolEnded(event);
+    case "compacted": return show(activity("Earlier messages were summed up", "", "≡"));
     case "message": return received(event);
     case "task_error": return failed(event);
     case "task_complete":
@@ -645,28 +697,31 @@ function grow() {
 }
 
 function send() {
-  const words = text.value;
-  if (!words.trim()) return;
+  if (text.value.trim()) say(text.value, true);
+}
+
+// Sends a message; what was `typed` leaves the box once it is safe.
+function say(words, typed = false) {
   const item = { id: freshId(), session, text: words, at: Date.now() / 1000 };
   fresh.add(item.id);
   update((items) => [...items, item]);
-  if (!load(OUTBOX, []).some((one) => one.id === item.id)) return sendUnstored(item);
-  taken(item);
+  if (!load(OUTBOX, []).some((one) => one.id === item.id)) return sendUnstored(item, typed);
+  taken(item, typed);
   flush();
 }
 
 // Without storage the text stays in the box until the server has it.
-async function sendUnstored(item) {
+async function sendUnstored(item, typed) {
   byId("send").disabled = true;
   const wait = await deliver(item);
   byId("send").disabled = false;
   if (wait) state("offline", "Not sent: the server is away");
   else if (item.problem) state("offline", item.problem);
-  else taken(item);
+  else taken(item, typed);
 }
 
-function taken(item) {
-  text.value = "";
+function taken(item, typed) {
+  if (typed) text.value = "";
   drafted();
   showPending(item);
   if (!load(OUTBOX, []).some((one) => one.id === item.id)) bubbleOf(item).classList.remove("pending");

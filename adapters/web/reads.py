@@ -22,8 +22,13 @@ class Reads(Protocol):
         """Return `{"id", "text", "task"}` of the outgoing messages above `after`, oldest first.
 
         `id` is the outbox's. A message counts from its commit, whatever the state of its delivery;
-        `task` is the task that it answers, or "".
+        `task` is the task that it answers, or "". One with buttons has also `name` and `buttons`, rows of
+        `[label, value]`; one that takes its place has that name as `replaces`.
         """
+        ...
+
+    async def questions(self, session: str) -> list[JsonObject]:
+        """Return `{"id", "text", "name", "buttons"}` of the questions that still wait for a decision."""
         ...
 
     async def last_reply(self, session: str) -> int:
@@ -65,10 +70,22 @@ class Control(Protocol):
         """Return `{"message": …}`: what became of a message, the newest one for ""; null if it is unknown."""
         ...
 
+    async def prompt(self, conversation: str) -> JsonObject:
+        """Return `{"prompt": …}`: what the model is sent for a conversation; null if it is unknown."""
+        ...
+
+    async def usage(self, by: str, days: int) -> JsonObject:
+        """Return `{"by", "since", "rows", "total"}`: what was used in so many days, today included."""
+        ...
+
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it."""
         ...
 
     async def cron(self, action: str, name: str) -> JsonObject:
         """Act on schedules; return `{"text": …}`, or `{"problem": …}` when it can't be done."""
+        ...
+
+    async def memory(self, action: str, query: str, *, chats: bool) -> JsonObject:
+        """Act on the index of notes, or search in them; return as `cron` does."""
         ...

@@ -278,6 +278,9 @@ class Web:
             with suppress(ConnectionResetError, Ended, StoreError):  # the client comes back with its cursor
                 await response.prepare(request)
                 await response.write(wire.frame({"type": "progress", "status": "connected"}, cursor))
+                if after is None:  # what was said before is read as history, which holds no questions
+                    for row in await ask(self.reads.questions(session)):
+                        await response.write(wire.frame(wire.message(row), cursor))
                 cursor = await self._replay(response, session, cursor)
                 while True:
                     match await watch.next(self.ping):
@@ -296,8 +299,7 @@ class Web:
         """Write the stored replies above the cursor; return the new cursor."""
         for row in await ask(self.reads.replies_after(session, cursor)):
             cursor = int(row["id"])
-            event = {"type": "message", "id": cursor, "text": row["text"], "taskId": row.get("task") or ""}
-            await response.write(wire.frame(event, cursor))
+            await response.write(wire.frame(wire.message(row), cursor))
         return cursor
 
     @asynccontextmanager

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 from adapters.web.guard import Refusal
-from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
+from gateway.feed import (
+    Compacted,
+    Delta,
+    Event,
+    Restarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnGone,
+    TurnStarted,
+)
 from gateway.types import Json, JsonObject, Outgoing
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -156,12 +166,26 @@ def events(item: Event | Accepted, session: str) -> list[JsonObject]:
             return [{"type": "restart"}]
         case ToolStarted(name, args):
             return [{"type": "tool_start", "name": name, "args": _shortened(args)}]
-        case ToolEnded(name, is_error):
-            return [{"type": "tool_end", "name": name, "error": is_error}]
+        case ToolEnded(name, is_error, plan):
+            ended: JsonObject = {"type": "tool_end", "name": name, "error": is_error}
+            return [ended | ({"plan": plan} if plan else {})]
         case TurnEnded():
             return _ended(item, session)
         case TurnGone():
             return [{"type": "progress", "status": "done"}]
+        case Compacted(entries, kept):
+            return [{"type": "compacted", "entries": entries, "kept": kept}]
+
+
+def message(row: JsonObject) -> JsonObject:
+    """Return what a watcher is told of an outgoing message."""
+    event: JsonObject = {
+        "type": "message",
+        "id": row["id"],
+        "text": row["text"],
+        "taskId": row.get("task") or "",
+    }
+    return event | {name: row[name] for name in ("name", "buttons", "replaces") if name in row}
 
 
 def _ended(turn: TurnEnded, session: str) -> list[JsonObject]:

@@ -152,8 +152,7 @@ def messages(prompt: Prompt, model: str, names: Names, *, thinking: bool = True)
             own = entry.model == model and position >= thoughts_from
             _append(out, "assistant", _assistant(entry, names, with_thoughts=own))
         else:
-            shown = pictures_of(entry, prompt) if isinstance(entry, UserEntry) else []
-            _append(out, "user", [*map(_picture, shown), _user_block(entry, prompt.zone)])
+            _append(out, "user", _user_blocks(entry, prompt))
     for message in [message for message in out if message["role"] == "user"][-2:]:
         message["content"][-1].update(_MARK)
     if prompt.nudge:
@@ -184,19 +183,27 @@ def _picture(one: Picture) -> JsonObject:
     return {"type": "image", "source": {"type": "base64", "media_type": one.mime, "data": one.data}}
 
 
-def _user_block(entry: UserEntry | ToolEntry | NoteEntry, zone: str) -> JsonObject:
+def _user_blocks(entry: UserEntry | ToolEntry | NoteEntry, prompt: Prompt) -> list[JsonObject]:
     match entry:
         case UserEntry():
-            return {"type": "text", "text": user_text(entry, zone)}
+            words = {"type": "text", "text": user_text(entry, prompt.zone)}
+            return [*map(_picture, pictures_of(entry, prompt)), words]
         case NoteEntry():
-            return {"type": "text", "text": note_text(entry)}
+            return [{"type": "text", "text": note_text(entry)}]
         case ToolEntry():
-            block: JsonObject = {
-                "type": "tool_result",
-                "tool_use_id": wire_id(entry.call_id, short=False),
-                "content": result_text(entry),
-            }
-            return {**block, "is_error": True} if entry.is_error else block
+            return [_result(entry, prompt)]
+
+
+def _result(entry: ToolEntry, prompt: Prompt) -> JsonObject:
+    """Return a tool's result; its pictures are part of it."""
+    block: JsonObject = {
+        "type": "tool_result",
+        "tool_use_id": wire_id(entry.call_id, short=False),
+        "content": result_text(entry),
+    }
+    if shown := pictures_of(entry, prompt):
+        block["content"] = [{"type": "text", "text": block["content"]}, *map(_picture, shown)]
+    return {**block, "is_error": True} if entry.is_error else block
 
 
 def _assistant(entry: AssistantEntry, names: Names, *, with_thoughts: bool) -> list[JsonObject]:

@@ -95,14 +95,14 @@ def messages(prompt: Prompt, names: Names) -> list[JsonObject]:
     for entry in repair(prompt.entries):
         match entry:
             case UserEntry():
-                shown = [one.data for one in pictures_of(entry, prompt)]
                 said = {"role": "user", "content": user_text(entry, prompt.zone)}
-                out.append({**said, "images": shown} if shown else said)
+                out.append(said | _images(entry, prompt))
             case NoteEntry():
                 out.append({"role": "user", "content": note_text(entry)})
             case ToolEntry():
                 name = names.sent(entry.name)
-                out.append({"role": "tool", "tool_name": name, "content": result_text(entry)})
+                result = {"role": "tool", "tool_name": name, "content": result_text(entry)}
+                out.append(result | _images(entry, prompt))
             case AssistantEntry():
                 message: JsonObject = {"role": "assistant", "content": entry.text}
                 if entry.calls:
@@ -114,6 +114,11 @@ def messages(prompt: Prompt, names: Names) -> list[JsonObject]:
     if prompt.nudge:
         out.append({"role": "user", "content": prompt.nudge})
     return out
+
+
+def _images(entry: UserEntry | ToolEntry, prompt: Prompt) -> JsonObject:
+    shown = [one.data for one in pictures_of(entry, prompt)]
+    return {"images": shown} if shown else {}
 
 
 def _check_size(body: JsonObject, context: int, model: str) -> None:

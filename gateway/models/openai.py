@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gateway.clock import Clock
 from gateway.errors import ModelError, PromptTooLong
 from gateway.models.assembly import Assembly
-from gateway.models.base import OnRestart, OnText, Prompt, Reply
+from gateway.models.base import OnRestart, OnText, Picture, Prompt, Reply
 from gateway.models.calls import Names, args_json, by_name, wire_id, without_named
 from gateway.models.failure import Rejected
 from gateway.models.habits import Habits
@@ -140,7 +140,11 @@ def messages(prompt: Prompt, model: str, habits: Habits, names: Names) -> list[J
     """
     system = system_text(prompt)
     out: list[JsonObject] = [{"role": "system", "content": system}] if system else []
+    brought: list[Picture] = []
     for entry in prompt.entries:
+        if brought and not isinstance(entry, ToolEntry):
+            out += _brought(brought, habits)
+            brought = []
         match entry:
             case UserEntry():
                 out.append({"role": "user", "content": _said(entry, prompt, habits)})
@@ -149,8 +153,10 @@ def messages(prompt: Prompt, model: str, habits: Habits, names: Names) -> list[J
             case ToolEntry():
                 call_id = wire_id(entry.call_id, short=habits.short_ids)
                 out.append({"role": "tool", "tool_call_id": call_id, "content": result_text(entry)})
+                brought += pictures_of(entry, prompt) if habits.pictures else []
             case NoteEntry():
                 out.append({"role": "user", "content": note_text(entry)})
+    out += _brought(brought, habits)
     if habits.cache_marks:
         _mark(out, prompt)
     if prompt.nudge:
@@ -164,11 +170,26 @@ def _said(entry: UserEntry, prompt: Prompt, habits: Habits) -> str | list[JsonOb
     shown = pictures_of(entry, prompt) if habits.pictures else []
     if not shown:
         return words
-    urls = [f"data:{one.mime};base64,{one.data}" for one in shown]
-    return [
-        {"type": "text", "text": words},
-        *({"type": "image_url", "image_url": {"url": url}} for url in urls),
-    ]
+    return [{"type": "text", "text": words}, *map(_picture, shown)]
+
+
+def _brought(shown: Sequence[Picture], habits: Habits) -> list[JsonObject]:
+    """Return what shows the pictures of tools: in their results, this dialect has no place for them.
+
+    It stands behind all results of a reply, which nothing may part from their calls.
+    """
+    if not shown:
+        return []
+    words = {"type": "text", "text": "[Pictures that the tools brought, in the order of their results]"}
+    said: JsonObject = {"role": "user", "content": [words, *map(_picture, shown)]}
+    if not habits.alternates:
+        return [said]
+    # A person may not speak right after a tool here: a word of the model's own stands between (row 24).
+    return [{"role": "assistant", "content": "I look at the pictures."}, said]
+
+
+def _picture(one: Picture) -> JsonObject:
+    return {"type": "image_url", "image_url": {"url": f"data:{one.mime};base64,{one.data}"}}
 
 
 def _parts(content: str | list[JsonObject] | None) -> list[JsonObject]:

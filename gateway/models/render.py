@@ -11,6 +11,11 @@ from gateway.types import Attachment, Chat, Kind, NoteEntry, ToolEntry, UserEntr
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LONGEST_NAME = 64
+_SOURCES = {
+    Kind.HEARTBEAT: "a heartbeat",
+    Kind.CRON: "a cron",
+    Kind.SUBAGENT: "another conversation",
+}
 _NOTE = "[Summary of the earlier conversation, whose messages are no longer here]\n"
 
 
@@ -34,7 +39,8 @@ def user_text(entry: UserEntry, zone: str) -> str:
     one: it never changes the bytes of a message that a provider has cached (cache-01, cache-04).
     """
     if not entry.aimed and entry.kind is not Kind.MESSAGE:
-        return f"{stamp(entry.at, zone)}(You sent this here by yourself, from a {entry.kind}:) {entry.text}"
+        source = _SOURCES[entry.kind]
+        return f"{stamp(entry.at, zone)}(You sent this here by yourself, from {source}:) {entry.text}"
     if entry.kind is not Kind.MESSAGE:
         return entry.text or "(empty)"
     parts = [f"[Quoted, not their own words: {entry.quote}]"] if entry.quote else []
@@ -52,8 +58,8 @@ def _file(one: Attachment) -> str:
     return f"[{one.kind} that could not be fetched: {one.problem or 'it did not come in time'}]"
 
 
-def pictures_of(entry: UserEntry, prompt: Prompt) -> list[Picture]:
-    """Return the pictures of a message that this prompt shows."""
+def pictures_of(entry: UserEntry | ToolEntry, prompt: Prompt) -> list[Picture]:
+    """Return the pictures of a message, or of a tool's result, that this prompt shows."""
     if not entry.attachments or not prompt.pictures:
         return []
     return [prompt.pictures[one.path] for one in entry.attachments if one.path in prompt.pictures]

@@ -11,15 +11,16 @@ from typing import TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.store import routes
 from gateway.store.dialect import PerDialect
 from gateway.store.tables import beat, conversation, entry, inbound, member, outbound
-from gateway.types import Address, Chat, JsonObject, Kind
+from gateway.types import PERSON, Address, Chat, JsonObject, Kind
 
 HOME = Address("heartbeat", "main")
 """The conversation in which heartbeats run."""
 
 KEPT = 2000
-"""Beats that are remembered: more than a day of one each minute, whose tokens the budget counts."""
+"""Beats that are remembered: more than a day of one each minute."""
 
 SESSIONS = 20
 """Heartbeats whose transcripts are kept for a look at what happened."""
@@ -70,7 +71,7 @@ _INSERT = PerDialect(
         .values(
             {
                 name: sa.bindparam(name)
-                for name in ("slot", "at", "day", "status", "reason", "ended", "target", "checklist")
+                for name in ("slot", "at", "status", "reason", "ended", "target", "checklist")
             }
         )
         .on_conflict_do_nothing()
@@ -120,12 +121,6 @@ def past(tx: Connection, now: float) -> Past:
         passed=passed,
         starts=starts,
     )
-
-
-def spent(tx: Connection, day: str) -> int:
-    """Return the tokens of a local day's beats."""
-    total = sa.select(sa.func.coalesce(sa.func.sum(beat.c.tokens), 0)).where(beat.c.day == day)
-    return int(tx.execute(total).scalar_one())
 
 
 def is_running(tx: Connection) -> bool:
@@ -202,19 +197,40 @@ def owner_route(tx: Connection, owners: Iterable[tuple[str, str]], channels: Ite
             conversation.c.chat == Chat.DIRECT,
             conversation.c.address.startswith(f"{channel}:", autoescape=True),
         )
-        for row in tx.execute(private):
-            if sender in ("", json.loads(row.body)["sender"][0]):
-                return _route(tx, row)
+        here = next(
+            (_route(tx, row) for row in tx.execute(private) if sender in ("", _sender_of(row))),
+            None,
+        )
+        shared = _shared_route(tx, f"{channel}:{sender}", channel)
+        if here or shared:
+            return max((one for one in (here, shared) if one), key=lambda one: one.last or 0.0)
     return None
+
+
+def _sender_of(row: _Talk) -> str:
+    return str(json.loads(row.body)["sender"][0])
+
+
+def _shared_route(tx: Connection, sender: str, channel: str) -> Route | None:
+    """Return a person's newest private chat on a channel that shares a session with others."""
+    row = next((one for one in routes.on(tx, channel) if one.sender == sender), None)
+    return None if row is None else _of_shared(tx, row)
+
+
+def _of_shared(tx: Connection, row: sa.Row[str, str, str, float]) -> Route:
+    address, home = Address.parse(row.address), Address(PERSON, row.person)
+    waits = sa.select(conversation.c.ready_at).where(conversation.c.address == home.key)
+    busy = tx.execute(waits).scalar_one_or_none() is not None
+    return Route(address, Chat.DIRECT, row.at, _is_dead(tx, address, row.at), busy)
 
 
 def last_route(tx: Connection, channels: Iterable[str]) -> Route | None:
     """Return the conversation in which a person wrote last; it may be a group."""
     known = set(channels)
-    for row in tx.execute(_TALKS):
-        if Address.parse(row.address).channel in known:
-            return _route(tx, row)
-    return None
+    talks = (row for row in tx.execute(_TALKS) if Address.parse(row.address).channel in known)
+    found = [_route(tx, row) for row in itertools.islice(talks, 1)]
+    found += [_of_shared(tx, row) for name in known for row in routes.on(tx, name)[:1]]
+    return max(found, key=lambda one: one.last or 0.0, default=None)
 
 
 def named_route(tx: Connection, address: Address, channels: Iterable[str]) -> Route | None:
@@ -224,6 +240,9 @@ def named_route(tx: Connection, address: Address, channels: Iterable[str]) -> Ro
     row = tx.execute(_TALKS.where(conversation.c.address == address.key)).one_or_none()
     if row is not None:
         return _route(tx, row)
+    shared = next((one for one in routes.on(tx, address.channel) if one.address == address.key), None)
+    if shared is not None:
+        return _of_shared(tx, shared)
     here = tx.execute(sa.select(conversation.c.chat).where(conversation.c.address == address.key))
     # Nothing is known of a place where nobody wrote: what is private must not go there.
     return Route(address, Chat(here.scalar_one_or_none() or Chat.GROUP), dead=_is_dead(tx, address, None))
@@ -250,7 +269,8 @@ def _is_dead(tx: Connection, address: Address, last: float | None) -> bool:
 
 def has_answered(tx: Connection, address: Address, since: float) -> bool:
     """Return whether the model answered a person there after `since`, on the database's clock."""
-    here = sa.select(conversation.c.id, conversation.c.next_seq).where(conversation.c.address == address.key)
+    home = routes.home(tx, address).key
+    here = sa.select(conversation.c.id, conversation.c.next_seq).where(conversation.c.address == home)
     row = tx.execute(here).one_or_none()
     if row is None:
         return False
@@ -276,15 +296,6 @@ def end(tx: Connection, slot: str, values: JsonObject) -> str:
     """Note how a beat ended; return where it was to be shown."""
     noted = sa.update(beat).where(beat.c.slot == slot).values(**values).returning(beat.c.target)
     return str(tx.execute(noted).scalar_one_or_none() or "")
-
-
-def cost(tx: Connection, conversation_id: int, turn: int) -> int:
-    """Return the tokens of a turn."""
-    used = sa.select(entry.c.usage).where(
-        entry.c.conversation_id == conversation_id, entry.c.turn == turn, entry.c.usage.is_not(None)
-    )
-    usages = [json.loads(text) for text in tx.execute(used).scalars()]
-    return sum(usage["input"] + usage["output"] for usage in usages)
 
 
 def prune(tx: Connection, conversation_id: int, turn: int) -> None:

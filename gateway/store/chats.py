@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.store import routes
 from gateway.store.codec import decode_outgoing
 from gateway.store.tables import conversation, inbound, outbound, schedule
-from gateway.types import Address, Outgoing
+from gateway.types import Address, Chat, Outgoing
 
 _MOVING = (conversation, schedule, outbound)
 """The tables with rows that belong to a chat. What was sent or refused keeps the address it had."""
@@ -42,6 +43,15 @@ def sent(tx: Connection, address: Address, message_id: str) -> Outgoing | None:
     return row and decode_outgoing(row.key, row.address, row.body, row.on_unknown)
 
 
+def chat_of(tx: Connection, address: Address) -> Chat | None:
+    """Return who reads at an address, None if nothing was ever said there."""
+    found = tx.execute(sa.select(conversation.c.chat).where(conversation.c.address == address.key))
+    chat = found.scalar_one_or_none()
+    if chat is None:
+        return Chat.DIRECT if routes.person_of(tx, address) else None
+    return Chat(chat)
+
+
 def _in_chat(table: sa.Table, address: Address) -> sa.ColumnElement[bool]:
     return table.c.address.startswith(f"{address.channel}:{address.chat}:", autoescape=True)
 
@@ -55,11 +65,13 @@ def recent(tx: Connection, channel: str, most: int = 100) -> list[Address]:
     """Return where people talk on a channel, those who did so last first."""
     newest = sa.func.max(inbound.c.at)
     rows = tx.execute(
-        sa.select(conversation.c.address)
+        sa.select(conversation.c.address, newest.label("at"))
         .join(inbound, inbound.c.conversation_id == conversation.c.id)
         .where(conversation.c.address.startswith(f"{channel}:", autoescape=True))
         .group_by(conversation.c.address)
         .order_by(newest.desc())
         .limit(most)
     )
-    return [Address.parse(address) for address in rows.scalars()]
+    shared = [(row.address, row.at) for row in routes.on(tx, channel)]
+    found = sorted([*((row.address, row.at) for row in rows), *shared], key=lambda one: one[1], reverse=True)
+    return [Address.parse(address) for address, _ in found[:most]]

@@ -115,9 +115,11 @@ def encode(entry: Entry) -> tuple[str, str]:
                 body["state"] = entry.state
             return "assistant", dump(body)
         case ToolEntry():
-            return "tool", dump(
-                {"call_id": entry.call_id, "name": entry.name, "text": entry.text, "is_error": entry.is_error}
-            )
+            result: JsonObject = {"call_id": entry.call_id, "name": entry.name, "text": entry.text}
+            result["is_error"] = entry.is_error
+            if entry.attachments:
+                result["attachments"] = list(map(_attachment, entry.attachments))
+            return "tool", dump(result)
         case NoteEntry():
             return "note", dump({"text": entry.text})
 
@@ -154,7 +156,8 @@ def _decode(role: str, text: str) -> Entry:
                 body.get("state", {}),
             )
         case "tool":
-            return ToolEntry(body["call_id"], body["name"], body["text"], body["is_error"])
+            pictures = _attachments(body.get("attachments", ()))
+            return ToolEntry(body["call_id"], body["name"], body["text"], body["is_error"], pictures)
         case "note":
             return NoteEntry(body["text"])
         case _:
@@ -180,6 +183,14 @@ def attachments_of(text: str) -> tuple[Attachment, ...]:
     return _attachments(json.loads(text).get("attachments", ()))
 
 
+def paths_of(text: str) -> tuple[str, ...]:
+    """Return where the files of a row lie, none for one that can't be read."""
+    try:
+        return tuple(one.path for one in attachments_of(text) if one.path)
+    except _BROKEN:
+        return ()
+
+
 def with_attachments(text: str, attachments: Iterable[Attachment]) -> str:
     """Return the body of an inbound row with other files."""
     return dump(json.loads(text) | {"attachments": [_attachment(each) for each in attachments]})
@@ -192,8 +203,9 @@ def encode_outgoing(message: Outgoing) -> str:
         body["attachments"] = [_attachment(each) for each in message.attachments]
     if message.buttons:
         body["buttons"] = [[[button.label, button.value] for button in row] for row in message.buttons]
-    if message.reply_to:
-        body["reply_to"] = message.reply_to
+    for name in ("reply_to", "whisper", "replaces"):
+        if value := getattr(message, name):
+            body[name] = value
     return dump(body)
 
 
@@ -208,6 +220,8 @@ def decode_outgoing(key: str, address: str, text: str, on_unknown: str) -> Outgo
         attachments=_attachments(body.get("attachments", ())),
         buttons=tuple(tuple(Button(*button) for button in row) for row in body.get("buttons", ())),
         reply_to=body.get("reply_to", ""),
+        whisper=body.get("whisper", ""),
+        replaces=body.get("replaces", ""),
     )
 
 
@@ -221,3 +235,8 @@ def encode_usage(usage: Usage) -> str:
             "cache_write": usage.cache_write,
         }
     )
+
+
+def decode_usage(text: str) -> Usage:
+    """Return what `encode_usage` wrote."""
+    return Usage(**json.loads(text))

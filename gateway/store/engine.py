@@ -169,16 +169,8 @@ class SqliteDatabase:
         return await asyncio.shield(item.future)
 
     async def read(self, work: Work[T]) -> T:
-        from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that no turn needs
-
         if self._reader is None:
-            self._reader = create_async_engine(
-                self._url.set(
-                    drivername="sqlite+aiosqlite",
-                    database=self.path.absolute().as_uri(),
-                    query={"mode": "ro", "uri": "true"},
-                )
-            )
+            self._reader = _read_only(self._url)
         return await _read(self._reader, work)
 
     async def close(self) -> None:
@@ -364,6 +356,42 @@ class PostgresDatabase:
         """Finish what was begun, then hang up."""
         await asyncio.gather(*self._writing, return_exceptions=True)
         await self._engine.dispose()
+
+
+class Reader:
+    """Reads a database beside the gateway that may be writing to it. Only `open_reader` makes one."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on a snapshot. Raises: StoreError."""
+        return await _read(self._engine, work)
+
+    async def close(self) -> None:
+        """Let go of it."""
+        await self._engine.dispose()
+
+
+def open_reader(url: str) -> Reader:
+    """Open what `[store] url` names to look at it, whoever uses it. Raises: ConfigError."""
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that no turn needs
+
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return Reader(create_async_engine(parsed.set(drivername="postgresql+asyncpg")))
+    if not Path(parsed.database or "").is_file():
+        raise ConfigError(f"there is no database {parsed.database}; has `crayfish run` ever been started?")
+    return Reader(_read_only(parsed))
+
+
+def _read_only(url: URL) -> AsyncEngine:
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that no turn needs
+
+    file = Path(url.database or "").absolute().as_uri()
+    return create_async_engine(
+        url.set(drivername="sqlite+aiosqlite", database=file, query={"mode": "ro", "uri": "true"})
+    )
 
 
 def _hold(path: Path) -> int:

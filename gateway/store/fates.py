@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.store.codec import decode_stimulus
-from gateway.store.tables import conversation, entry, inbound, outbound, verdict
-from gateway.types import Address, Chat, Kind, Sender
+from gateway.store.tables import conversation, entry, inbound, outbound, route, verdict
+from gateway.types import PERSON, Address, Chat, Kind, Sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,18 @@ def _here(column: sa.ColumnElement[str], chat: str) -> sa.ColumnElement[bool]:
             return column.contains(f":{chat}:", autoescape=True)
 
 
+def _shared(tx: Connection, chat: str) -> list[sa.ColumnElement[bool]]:
+    """Return what fits the messages from a chat in a session that it shares with others."""
+    found = tx.execute(sa.select(route.c.address, route.c.person).where(_here(route.c.address, chat)))
+    return [
+        sa.and_(
+            conversation.c.address == Address(PERSON, row.person).key,
+            inbound.c.body.contains(f'"deliver_to":"{row.address}"', autoescape=True),
+        )
+        for row in found
+    ]
+
+
 def _stop(tx: Connection, chat: str, message_id: str) -> Stop | None:
     query = sa.select(verdict).where(_here(verdict.c.address, chat)).order_by(verdict.c.id.desc()).limit(1)
     if message_id:
@@ -92,7 +104,7 @@ def _fate(tx: Connection, chat: str, message_id: str, now: float) -> Fate | None
     query = (
         sa.select(inbound, conversation.c.address, conversation.c.chat)
         .join(conversation, conversation.c.id == inbound.c.conversation_id)
-        .where(_here(conversation.c.address, chat), inbound.c.kind == Kind.MESSAGE)
+        .where(sa.or_(_here(conversation.c.address, chat), *_shared(tx, chat)), inbound.c.kind == Kind.MESSAGE)
         .order_by(inbound.c.id.desc())
         .limit(1)
     )
@@ -105,7 +117,7 @@ def _fate(tx: Connection, chat: str, message_id: str, now: float) -> Fate | None
     command = _deliveries(tx, outbound.c.key == f"command:{row.key}") if row.seq == 0 else ()
     answered, deliveries = _answer(tx, row) if row.seq else (bool(command), command)
     return Fate(
-        address=Address.parse(row.address),
+        address=Address.parse(said.deliver_to or row.address),
         chat=Chat(row.chat),
         message_id=said.message_id,
         sender=said.sender,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from datetime import datetime, time
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,13 +11,14 @@ from sqlalchemy.engine import Connection
 
 from gateway import cron
 from gateway.cron import At, Slot, Trigger
-from gateway.store import outbox
+from gateway.store import outbox, usage
 from gateway.store.dialect import PerDialect
 from gateway.store.inbox import Arrival, Taken, take_in
 from gateway.store.jobs import Delivery, Rules, Session, State, Status, change, find, trigger_of
 from gateway.store.journal import Ended
 from gateway.store.tables import conversation, entry, inbound, schedule, schedule_run
 from gateway.types import Address, Chat, Kind, OnUnknown, Outgoing, Sender, Stimulus
+from gateway.usage import day_of
 
 CHANNEL = "cron"
 """The channel of the conversations in which isolated runs happen."""
@@ -177,7 +176,7 @@ class _Firing:
             slot = cron.next_after(trigger, row.next_at - 1, zone) or Slot("unknown", row.next_at)
             status, problem = Status.MISSED, "the gateway was not running"
         elif spent:
-            status, problem = Status.SKIPPED, "the tokens of this day were used up"
+            status, problem = Status.SKIPPED, "the budget of this day was used up"
         elif self._is_busy(row):
             status, problem = Status.SKIPPED, "the run before it was still going on"
         if self._note(row, slot, row.attempt, status, problem) and status is Status.RUNNING:
@@ -287,12 +286,10 @@ def _tell(tx: Connection, row: sa.Row[Any], what: str, text: str, now: float) ->
 
 
 def _is_spent(tx: Connection, rules: Rules, wall: float) -> bool:
-    if not rules.daily_tokens:
-        return False
-    today = datetime.fromtimestamp(wall, rules.zone).date()
-    midnight = cron.instant(datetime.combine(today, time()), rules.zone)
-    spent = sa.select(sa.func.coalesce(sa.func.sum(_R.tokens), 0)).where(_R.at >= midnight)
-    return int(tx.execute(spent).scalar_one()) >= rules.daily_tokens
+    today = day_of(wall, rules.zone).isoformat()
+    if 0 < rules.daily_tokens <= usage.spent(tx, today, kind=Kind.CRON).tokens:
+        return True
+    return rules.caps.limit_days and rules.caps.end_the_day(usage.spent(tx, today))
 
 
 def _settle_lost(tx: Connection, wall: float) -> None:
@@ -319,7 +316,7 @@ def ended(tx: Connection, end: Ended, wall: float, now: float) -> None:
             .values(
                 ended_at=wall,
                 status=Status.FAILED if end.problem else Status.OK,
-                tokens=_tokens(tx, end),
+                tokens=usage.of_turn(tx, end.conversation_id, end.turn),
                 replies=end.replies if end.shown else "",
                 problem=end.problem[:500],
             )
@@ -333,18 +330,6 @@ def ended(tx: Connection, end: Ended, wall: float, now: float) -> None:
             tx.execute(sa.delete(schedule).where(_S.id == row.id))
         else:
             change(tx, row.id, failures=0, attempt=0, alerted_at=None)
-
-
-def _tokens(tx: Connection, end: Ended) -> int:
-    rows = tx.execute(
-        sa.select(entry.c.usage).where(
-            entry.c.conversation_id == end.conversation_id,
-            entry.c.turn == end.turn,
-            entry.c.usage.is_not(None),
-        )
-    )
-    counted = (json.loads(text) for text in rows.scalars())
-    return sum(int(one["input"]) + int(one["output"]) for one in counted)
 
 
 def retry(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.sentinels import visible
-from gateway.store.tables import conversation, entry, inbound, outbound
-from gateway.types import Address, JsonObject, Kind
+from gateway.store.approvals import State
+from gateway.store.tables import approval, conversation, entry, inbound, outbound
+from gateway.types import INNER, Address, JsonObject, Kind
 
 _PEOPLE = sa.or_(
     entry.c.role == "user", sa.and_(entry.c.role == "assistant", entry.c.body.not_like('%"calls":%'))
@@ -29,6 +31,30 @@ def sessions(tx: Connection, channel: str, limit: int) -> list[JsonObject]:
         .limit(limit)
     )
     return [{"session": Address.parse(row.address).chat, "at": row.newest} for row in rows]
+
+
+def everywhere(tx: Connection, limit: int) -> list[JsonObject]:
+    """Return `{"conversation", "chat", "at"}` of conversations with people, those used last first.
+
+    `at` is the UTC time of the last message, to the minute.
+    """
+    newest = sa.func.max(inbound.c.at).label("newest")
+    rows = tx.execute(
+        sa.select(conversation.c.address, conversation.c.chat, newest)
+        .join(inbound, inbound.c.conversation_id == conversation.c.id)
+        .where(sa.and_(*(sa.not_(conversation.c.address.startswith(f"{inner}:")) for inner in sorted(INNER))))
+        .group_by(conversation.c.address, conversation.c.chat)
+        .order_by(newest.desc())
+        .limit(limit)
+    )
+    return [
+        {
+            "conversation": row.address.rstrip(":"),
+            "chat": row.chat,
+            "at": datetime.fromtimestamp(row.newest, UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        }
+        for row in rows
+    ]
 
 
 def messages(tx: Connection, address: Address, limit: int, before: int | None) -> list[JsonObject]:
@@ -50,15 +76,15 @@ def messages(tx: Connection, address: Address, limit: int, before: int | None) -
             .order_by(entry.c.seq.desc())
             .limit(limit)
         ).all()
-        said = ((row, _said(row.role, json.loads(row.body))) for row in rows)
-        found += [{"seq": row.seq, **one, "at": row.at} for row, one in said if one is not None]
+        spoken = ((row, said(row.role, json.loads(row.body))) for row in rows)
+        found += [{"seq": row.seq, **one, "at": row.at} for row, one in spoken if one is not None]
         if len(rows) < limit:
             break
         before = rows[-1].seq
     return found[:limit][::-1]
 
 
-def _said(role: str, body: JsonObject) -> JsonObject | None:
+def said(role: str, body: JsonObject) -> JsonObject | None:
     """Return who said what, as people saw it, None if nobody did."""
     text = body["text"]
     by_itself = role == "user" and body.get("kind", Kind.MESSAGE) != Kind.MESSAGE
@@ -70,15 +96,36 @@ def _said(role: str, body: JsonObject) -> JsonObject | None:
 
 
 def replies_after(tx: Connection, address: Address, after: int) -> list[JsonObject]:
-    """Return `{"id", "text", "key"}` of the messages above `after`; `key`: a stimulus they answer, or ""."""
+    """Return `{"id", "text", "key"}` of the messages above `after`; `key`: a stimulus they answer, or "".
+
+    Those with buttons have `name` and `buttons` too, as `[[label, value]]` in rows; a message that takes the
+    place of such a one has its name as `replaces`.
+    """
     rows = tx.execute(
         sa.select(outbound.c.id, outbound.c.key, outbound.c.body)
         .where(outbound.c.address == address.key, outbound.c.id > after)
         .order_by(outbound.c.id)
     ).all()
-    return [
-        {"id": row.id, "text": json.loads(row.body)["text"], "key": _answered(tx, row.key)} for row in rows
-    ]
+    return [{"id": row.id, "key": _answered(tx, row.key), **_shown(row.key, row.body)} for row in rows]
+
+
+def questions(tx: Connection, address: Address) -> list[JsonObject]:
+    """Return `{"id", "text", "name", "buttons"}` of what is still open to be allowed at an address."""
+    rows = tx.execute(
+        sa.select(outbound.c.id, outbound.c.key, outbound.c.body)
+        .join(approval, outbound.c.key == sa.literal("approval:") + approval.c.id)
+        .where(approval.c.address == address.key, approval.c.state == State.ASKED)
+        .order_by(outbound.c.id)
+    )
+    return [{"id": row.id, **_shown(row.key, row.body)} for row in rows]
+
+
+def _shown(key: str, text: str) -> JsonObject:
+    body = json.loads(text)
+    shown: JsonObject = {"text": body["text"]}
+    if "buttons" in body:
+        shown |= {"name": key, "buttons": body["buttons"]}
+    return shown | ({"replaces": body["replaces"]} if "replaces" in body else {})
 
 
 def last_reply(tx: Connection, address: Address) -> int:

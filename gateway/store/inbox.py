@@ -11,13 +11,24 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.channel import Cursor, Poison
-from gateway.store import outbox, verdicts
-from gateway.store.codec import attachments_of, encode_stimulus, with_attachments
+from gateway.store import outbox, routes, verdicts
+from gateway.store.codec import attachments_of, decode_stimulus, encode_stimulus, with_attachments
 from gateway.store.dialect import PerDialect
 from gateway.store.engine import Database
-from gateway.store.tables import conversation, fact, inbound, member, poison
+from gateway.store.tables import approval, conversation, fact, inbound, member, poison, subagent
 from gateway.store.verdicts import Dropped
-from gateway.types import Address, Attachment, Level, Outgoing, Stimulus
+from gateway.types import (
+    INNER,
+    PERSON,
+    Address,
+    Attachment,
+    Kind,
+    Level,
+    OnUnknown,
+    Outgoing,
+    Situation,
+    Stimulus,
+)
 
 Command: TypeAlias = Callable[[Connection, int], str]
 """Acts inside the transaction that stores the command; gets the conversation's id, returns the answer."""
@@ -100,10 +111,19 @@ _INBOUND = PerDialect(
         .returning(inbound.c.id)
     )
 )
+# One that waits for an approval is looked at now: whoever writes takes the question back.
+_asked = sa.exists().where(approval.c.conversation_id == conversation.c.id, approval.c.state == "asked")
+_then = sa.bindparam("then", type_=sa.Double)
 _READY = (
     sa.update(conversation)
     .where(conversation.c.id == sa.bindparam("which"))
-    .values(ready_at=sa.func.coalesce(conversation.c.ready_at, sa.bindparam("then", type_=sa.Double)))
+    .values(
+        ready_at=sa.case(
+            (conversation.c.ready_at.is_(None), _then),
+            (sa.and_(conversation.c.ready_at > _then, _asked), _then),
+            else_=conversation.c.ready_at,
+        )
+    )
 )
 _waits = sa.and_(inbound.c.conversation_id == sa.bindparam("which"), inbound.c.seq.is_(None))
 _HOLD = (
@@ -154,14 +174,14 @@ def _edit(tx: Connection, which: int, stimulus: Stimulus) -> None:
 
 def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
     """Store one arrival, unless its key is known, and note in `taken` what it was."""
-    stimulus = arrival.stimulus
+    stimulus = _at_home(tx, arrival.stimulus, now)
     which, role = tx.execute(
         _CONVERSATION(tx),
         {
             "address": stimulus.address.key,
             "chat": stimulus.chat,
             "now": now,
-            "via": stimulus.address.channel,
+            "via": stimulus.place.channel,
             "who": stimulus.sender.id,
         },
     ).one()
@@ -193,7 +213,8 @@ def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
         if arrival.wakes:
             tx.execute(_READY, {"which": which, "then": held or now})
         return
-    if not Level(stimulus.sender.level or Level.GUEST).covers(arrival.needs):
+    refused = not Level(stimulus.sender.level or Level.GUEST).covers(arrival.needs)
+    if refused:
         answer = REFUSED[arrival.needs]
         taken.dropped.append(
             Dropped(stimulus, "command", f"it needs the level {arrival.needs}", "access.owners")
@@ -201,10 +222,52 @@ def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
     else:
         answer = arrival.command(tx, which)
         if arrival.interrupts:
-            taken.interrupted.append(which)
+            taken.interrupted += [which, *_children(tx, stimulus.address, now)]
     if answer:
         taken.answers += 1
-        outbox.put(tx, [Outgoing(key=f"command:{stimulus.key}", address=stimulus.address, text=answer)], now)
+        whisper = stimulus.whisper if refused or stimulus.gesture else ""
+        outbox.put(tx, [answered(stimulus, answer, whisper)], now)
+
+
+def _at_home(tx: Connection, stimulus: Stimulus, now: float) -> Stimulus:
+    """Return what comes to a chat that shares a session as what comes to that session.
+
+    Messages of people are there already, and note their way; costs a look only for what the bot itself does.
+    """
+    if stimulus.address.channel == PERSON:
+        if stimulus.kind is Kind.MESSAGE:
+            sender = f"{stimulus.place.channel}:{stimulus.sender.id}"
+            routes.note(tx, stimulus.place, stimulus.address.chat, sender, now)
+        return stimulus
+    if stimulus.kind is Kind.MESSAGE or stimulus.address.channel in INNER:
+        return stimulus
+    home = routes.home(tx, stimulus.address)
+    if home == stimulus.address:
+        return stimulus
+    return replace(stimulus, address=home, deliver_to=stimulus.address.key)
+
+
+def answered(stimulus: Stimulus, text: str, whisper: str) -> Outgoing:
+    """Return what is said at once to a command; as a whisper only where the channel can."""
+    return Outgoing(
+        key=f"command:{stimulus.key}",
+        address=stimulus.place,
+        text=text,
+        on_unknown=OnUnknown.DROP if whisper else OnUnknown.RESEND,
+        whisper=whisper,
+    )
+
+
+def _children(tx: Connection, parent: Address, now: float) -> Sequence[int]:
+    """Return the conversations of sub-agents that a command has stopped with their parent."""
+    stopped = sa.select(subagent.c.id, subagent.c.place).where(
+        subagent.c.parent == parent.key, subagent.c.ended_at >= now
+    )
+    addresses = [f"agent:{row.id}:{row.place}" for row in tx.execute(stopped)]
+    if not addresses:
+        return ()
+    found = sa.select(conversation.c.id).where(conversation.c.address.in_(addresses))
+    return tx.execute(found).scalars().all()
 
 
 def _raised(stimulus: Stimulus, role: str | None) -> Stimulus:
@@ -249,17 +312,25 @@ class Unprepared:
     """A waiting message whose files are still to be fetched."""
 
     id: int
-    address: Address
+    situation: Situation
     attachments: tuple[Attachment, ...]
 
 
 _UNPREPARED = (
-    sa.select(inbound.c.id, inbound.c.body, conversation.c.address)
+    sa.select(inbound.c.id, inbound.c.kind, inbound.c.body, conversation.c.address)
     .join(conversation, conversation.c.id == inbound.c.conversation_id)
     .where(inbound.c.prepare.is_not(None), inbound.c.seq.is_(None))
     .order_by(inbound.c.id)
     .limit(sa.bindparam("most", type_=sa.Integer))
 )
+
+
+def _unprepared(row: sa.Row[*tuple[Any, ...]]) -> Unprepared:
+    said, where = decode_stimulus(row.kind, row.body), Address.parse(row.address)
+    place = Address.parse(said.deliver_to) if said.deliver_to else where
+    person = where.chat if where.channel == PERSON else ""
+    situation = Situation(where, place, said.sender, said.chat, said.kind, person=person)
+    return Unprepared(row.id, situation, said.attachments)
 
 
 _PARTS_LEFT = sa.select(sa.func.max(inbound.c.hold_until)).where(
@@ -322,7 +393,7 @@ class Inbox:
 
         def work(tx: Connection) -> list[Unprepared]:
             rows = tx.execute(_UNPREPARED, {"most": most})
-            return [Unprepared(row.id, Address.parse(row.address), attachments_of(row.body)) for row in rows]
+            return [_unprepared(row) for row in rows]
 
         return await self.db.write(work, durable=False)
 

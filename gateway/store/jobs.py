@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,6 +17,7 @@ from gateway.cron import Every, Trigger
 from gateway.store.codec import dump
 from gateway.store.tables import outbound, schedule, schedule_run
 from gateway.types import Address, Chat, Sender
+from gateway.usage import Caps
 
 _S, _R = schedule.c, schedule_run.c
 
@@ -109,8 +110,8 @@ class Rules:
 
     `grace` is how many seconds late a recurring slot may still run, `grace_once` the same for what
     happens once. `most` schedules belong to one chat, `lane` runs go on at a time. With `daily_tokens`
-    used up since midnight in `zone`, slots are skipped until the next; 0 is no limit. With a `channel`
-    only schedules of its chats fire.
+    used up by schedules since midnight in `zone`, or by everything what `caps` allow, slots are skipped until
+    the next; 0 is no limit. With a `channel` only schedules of its chats fire.
     """
 
     zone: ZoneInfo
@@ -119,6 +120,7 @@ class Rules:
     most: int = 20
     lane: int = 8
     daily_tokens: int = 0
+    caps: Caps = field(default_factory=Caps)
     channel: str = ""
 
 

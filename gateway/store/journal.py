@@ -4,33 +4,43 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.errors import LeaseLost
+from gateway.sessions import Freshness
 from gateway.steps import is_open
-from gateway.store import inbox, outbox
+from gateway.store import approvals, inbox, notes, outbox, routes
+from gateway.store.approvals import Approval
 from gateway.store.codec import decode, decode_stimulus, encode, encode_usage
 from gateway.store.engine import Database
+from gateway.store.notes import Note
 from gateway.store.outbox import Delivery
 from gateway.store.tables import conversation, entry, inbound
+from gateway.store.usage import Ledger
 from gateway.types import (
+    INNER,
+    PERSON,
     Address,
     AssistantEntry,
     Chat,
     Entry,
     Kind,
+    NoteEntry,
     Outgoing,
     Stimulus,
     ToolEntry,
     Usage,
     UserEntry,
 )
+
+log = logging.getLogger(__name__)
 
 STOPPED = "[Stopped by the user.]"
 MERGED = 20
@@ -45,7 +55,10 @@ class Claim:
     """The right to add to one conversation until someone takes a newer epoch.
 
     `attempt` counts claims without progress, `started` names the ONCE call that may have run,
-    `keys` are the stimuli that this turn answers.
+    `keys` are the stimuli that this turn answers. `approvals` are the questions about the open calls by
+    call id; `waiting` tells whether somebody wrote since they were asked. `wanted` is what a summary that a
+    person asked for must keep, None if nobody did. `person` is whose session it is or whom it works for, if
+    that is a session of several chats, and `route` the chat of it in which the person wrote last.
     """
 
     conversation_id: int
@@ -59,15 +72,43 @@ class Claim:
     started: str | None
     transcript: tuple[Entry, ...]
     keys: tuple[str, ...] = ()
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
+    waiting: bool = False
+    wanted: str | None = None
+    person: str = ""
+    route: Address | None = None
+
+    @property
+    def place(self) -> Address:
+        """Return where the reply of the turn goes: where it came from, or where its schedule says."""
+        newest = next((one for one in reversed(self.transcript) if isinstance(one, UserEntry)), None)
+        if newest is not None and newest.deliver_to:
+            return Address.parse(newest.deliver_to)
+        return self.route or self.address
+
+    @property
+    def seen_at(self) -> Address:
+        """Return where people see what happens: here, or in a shared session in the chat it is about."""
+        if self.address.channel != PERSON:
+            return self.address
+        rests = not self.transcript or _rests(self.transcript)
+        return self.route if rests and self.route is not None else self.place
+
+    @property
+    def calling(self) -> int:
+        """Return the seq of the entry that makes the calls which are open now."""
+        results = itertools.takewhile(lambda one: isinstance(one, ToolEntry), reversed(self.transcript))
+        return self.next_seq - 1 - sum(1 for _ in results)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a turn ended, for whoever keeps count of what it started.
 
-    `shown` is what people see of it; `replies` is what the keys of these messages begin with; `problem`
-    says what failed, "" if nothing did, and `sorry` says it for people; `lasting` is a failure that will not
-    pass by itself. `held_back` was shown before, so it is not shown again.
+    `shown` is what people see of it, `text` what they would where somebody reads; `replies` is what the
+    keys of these messages begin with; `problem` says what failed, "" if nothing did, and `sorry` says it for
+    people; `lasting` is a failure that will not pass by itself. `held_back` was shown before, so it is not
+    shown again.
     """
 
     conversation_id: int
@@ -75,6 +116,7 @@ class Ended:
     keys: tuple[str, ...]
     shown: str
     replies: str
+    text: str = ""
     problem: str = ""
     sorry: str = ""
     lasting: bool = False
@@ -102,7 +144,8 @@ class Transcripts:
     def put(self, conversation_id: int, session: int, next_seq: int, transcript: tuple[Entry, ...]) -> None:
         """Keep a transcript, at the cost of those that were not used for longest."""
         known = self._kept.get(conversation_id)
-        grown = len(known[2]) if known is not None and known[0] == session else 0
+        goes_on = known is not None and known[0] == session and known[2][:1] == transcript[:1]
+        grown = len(known[2]) if known is not None and goes_on else 0
         size = (known[3] if known is not None and grown else 0) + sum(map(_weight, transcript[grown:]))
         self._drop(conversation_id)
         self._kept[conversation_id] = (session, next_seq, transcript, size)
@@ -132,28 +175,28 @@ _elsewhere = sa.or_(
     _c.lease_owner != sa.bindparam("me"),
     _c.id.not_in(sa.bindparam("running", expanding=True)),
 )
+# By name and not in the condition itself: that PostgreSQL may run once for each row, and claim them all.
+_picked = (
+    sa.select(_c.id)
+    .where(_c.ready_at <= sa.bindparam("now"), _c.lease_until < sa.bindparam("now"), _elsewhere)
+    .order_by(_c.ready_at)
+    .limit(sa.bindparam("most", type_=sa.Integer))
+    .with_for_update(skip_locked=True)
+    .cte("picked")
+)
 _CLAIM = (
     sa.update(conversation)
-    .where(
-        _c.id.in_(
-            sa.select(_c.id)
-            .where(
-                _c.ready_at <= sa.bindparam("now"),
-                _c.lease_until < sa.bindparam("now"),
-                _elsewhere,
-            )
-            .order_by(_c.ready_at)
-            .limit(sa.bindparam("most", type_=sa.Integer))
-            .with_for_update(skip_locked=True)
-        )
-    )
+    .where(_c.id.in_(sa.select(_picked.c.id)))
     .values(
         lease_owner=sa.bindparam("me"),
         lease_until=sa.bindparam("until"),
         epoch=_c.epoch + 1,
         attempt=_c.attempt + 1,
     )
-    .returning(_c.id, _c.address, _c.chat, _c.epoch, _c.attempt, _c.session, _c.turn, _c.next_seq, _c.started)
+    .returning(
+        *(_c.id, _c.address, _c.chat, _c.epoch, _c.attempt, _c.session, _c.turn, _c.next_seq, _c.started),
+        *(_c.note_seq, _c.kept_seq, _c.wants_note, _c.ready_at),
+    )
 )
 _NEXT_READY = sa.select(
     sa.func.min(sa.case((_c.ready_at > _c.lease_until, _c.ready_at), else_=_c.lease_until))
@@ -171,9 +214,22 @@ _FENCE = (
     .returning(_c.next_seq, _c.turn)
 )
 _ENTRIES = (
-    sa.select(entry.c.role, entry.c.body)
-    .where(entry.c.conversation_id == sa.bindparam("which"), entry.c.session == sa.bindparam("current"))
+    sa.select(entry.c.seq, entry.c.role, entry.c.body)
+    .where(
+        entry.c.conversation_id == sa.bindparam("which"),
+        entry.c.session == sa.bindparam("current"),
+        entry.c.seq >= sa.bindparam("kept"),
+    )
     .order_by(entry.c.seq)
+)
+_SAID = (
+    sa.select(entry.c.role, entry.c.body)
+    .where(
+        entry.c.conversation_id == sa.bindparam("which"),
+        entry.c.session == sa.bindparam("current"),
+        entry.c.role == "user",
+    )
+    .order_by(entry.c.seq.desc())
 )
 _ANSWERED = (
     sa.select(entry.c.seq)
@@ -221,6 +277,7 @@ _RELEASE = (
         # Cleared in the transaction that saw no waiting row, or a message put in between would sleep.
         ready_at=sa.case(
             (sa.bindparam("retry", type_=sa.Double).is_not(None), sa.bindparam("retry", type_=sa.Double)),
+            (_c.wants_note.is_not(None), sa.bindparam("now", type_=sa.Double)),
             else_=_next_look,
         ),
     )
@@ -296,13 +353,51 @@ def _add(
     tx.execute(_ADD, rows)
 
 
-def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
-    """Move waiting stimuli into the transcript; a turn that begins gets a new number."""
+def _transcript(tx: Connection, which: int, session: int, kept_seq: int, note_seq: int) -> tuple[Entry, ...]:
+    """Read what the model sees of a conversation: what a summary stands for is not even looked at."""
+    here = {"which": which, "current": session, "kept": kept_seq}
+    rows = notes.visible(tx.execute(_ENTRIES, here).all(), note_seq)
+    return tuple(decode(one.role, one.body) for one in rows)
+
+
+def peek(tx: Connection, address: Address) -> Claim | None:
+    """Return a conversation as a turn would find it, without the right to write; None if there is none.
+
+    A chat that shares a session has that one.
+    """
+    address = routes.home(tx, address)
+    row = tx.execute(sa.select(conversation).where(_c.address == address.key)).one_or_none()
+    if row is None:
+        return None
+    claim = Claim(
+        conversation_id=row.id,
+        address=address,
+        chat=Chat(row.chat),
+        epoch=0,
+        attempt=0,
+        session=row.session,
+        turn=row.turn,
+        next_seq=row.next_seq,
+        started=row.started,
+        transcript=_transcript(tx, row.id, row.session, row.kept_seq, row.note_seq),
+    )
+    return _known(tx, claim)
+
+
+def _absorb(tx: Connection, claim: Claim, now: float, until: float, fresh: Freshness) -> Claim:
+    """Move waiting stimuli into the transcript; a turn that begins gets a new number.
+
+    The first message after what `fresh` allows begins a new session, and belongs to it.
+    """
     starts = not claim.transcript or _rests(claim.transcript)
     waiting = tx.execute(_WAITING, {"which": claim.conversation_id}).all()
     rows = _joining(_released(waiting, now), claim.transcript, starts=starts)
+    if claim.address.channel == PERSON:
+        rows = _of_one_chat(rows, "" if starts else claim.place.key)
     if not rows:
         return claim
+    if starts and rows[0].kind == Kind.MESSAGE and fresh.mode:
+        claim = _renewed(tx, claim, decode_stimulus(rows[0].kind, rows[0].body).at, fresh)
     rows = _with_context(tx, claim, rows)
     entries = [decode_stimulus(row.kind, row.body) for row in rows]
     first, turn = _fence(tx, claim, until, grown=len(entries), progress=False, turns=int(starts))
@@ -320,6 +415,30 @@ def _absorb(tx: Connection, claim: Claim, now: float, until: float) -> Claim:
         started=None,
         keys=keys if starts else (*claim.keys, *keys),
     )
+
+
+def _renewed(tx: Connection, claim: Claim, at: float, fresh: Freshness) -> Claim:
+    """Return the claim on a new session, if a message that was sent `at` begins one."""
+    if not claim.transcript or not fresh.is_over(_last_said(tx, claim), at, claim.chat):
+        return claim
+    values = {"session": _c.session + 1, "kept_seq": _c.next_seq, "note_seq": 0}
+    tx.execute(sa.update(conversation).where(_c.id == claim.conversation_id).values(values))
+    log.info("session.reset", extra={"conversation": claim.address.key, "mode": fresh.mode})
+    return replace(claim, session=claim.session + 1, transcript=())
+
+
+def _last_said(tx: Connection, claim: Claim) -> float | None:
+    """Return when a person last wrote to the bot in this session; what it does by itself does not count."""
+    seen = next((one.at for one in reversed(claim.transcript) if _is_said(one)), None)
+    if seen is not None or not isinstance(claim.transcript[0], NoteEntry):
+        return seen
+    rows = tx.execute(_SAID, {"which": claim.conversation_id, "current": claim.session})
+    older = (decode(row.role, row.body) for row in rows)
+    return next((one.at for one in older if _is_said(one)), None)
+
+
+def _is_said(one: Entry) -> TypeGuard[UserEntry]:
+    return isinstance(one, UserEntry) and one.kind is Kind.MESSAGE and one.aimed
 
 
 def _released(rows: Sequence[Any], now: float) -> list[Any]:
@@ -351,6 +470,16 @@ def _joining(rows: Sequence[Any], transcript: Sequence[Entry], *, starts: bool) 
     return list(itertools.takewhile(lambda row: row.kind == Kind.MESSAGE, rows))
 
 
+def _of_one_chat(rows: Sequence[Any], place: str) -> Sequence[Any]:
+    """Return the rows that come from `place`, or with the first of them from whichever chat that came from.
+
+    So each turn has one chat, to which its answer goes; what was written elsewhere has the next turn.
+    """
+    found = [decode_stimulus(row.kind, row.body).deliver_to for row in rows]
+    here = place or next(iter(found), "")
+    return rows[: sum(1 for _ in itertools.takewhile(lambda one: one == here, found))]
+
+
 def turn_kind(transcript: Sequence[Entry]) -> Kind:
     """Return what woke the turn that a transcript ends with."""
     for one in reversed(transcript):
@@ -369,17 +498,17 @@ def _claim(
 ) -> tuple[list[Claim], float | None]:
     mine = {"me": journal.owner, "running": running}
     until = now + journal.lease
-    rows = tx.execute(_CLAIM, {**mine, "now": now, "until": until, "most": most}).all()
+    found = tx.execute(_CLAIM, {**mine, "now": now, "until": until, "most": most})
+    rows = sorted(found, key=lambda row: (row.ready_at, row.id))
     next_at = None if len(rows) == most else tx.execute(_NEXT_READY, mine).scalar_one()
-    return [_open(tx, row, journal.kept, now, until) for row in rows], next_at
+    return [_known(tx, _open(tx, row, journal, now, until)) for row in rows], next_at
 
 
-def _open(tx: Connection, row: sa.Row[Any], kept: Transcripts, now: float, until: float) -> Claim:
+def _open(tx: Connection, row: sa.Row[Any], journal: Journal, now: float, until: float) -> Claim:
     """Load what a claimed conversation needs to go on, and take in what waits if it may."""
-    transcript = kept.get(row.id, row.session, row.next_seq)
+    transcript = journal.kept.get(row.id, row.session, row.next_seq)
     if transcript is None:
-        found = tx.execute(_ENTRIES, {"which": row.id, "current": row.session})
-        transcript = tuple(decode(one.role, one.body) for one in found)
+        transcript = _transcript(tx, row.id, row.session, row.kept_seq, row.note_seq)
     claim = Claim(
         conversation_id=row.id,
         address=Address.parse(row.address),
@@ -391,12 +520,27 @@ def _open(tx: Connection, row: sa.Row[Any], kept: Transcripts, now: float, until
         next_seq=row.next_seq,
         started=row.started,
         transcript=transcript,
+        wanted=row.wants_note,
     )
     if transcript and not _rests(transcript):
         found = tx.execute(_KEYS, {"which": row.id, "in_turn": row.turn})
         claim = replace(claim, keys=tuple(found.scalars()))
+    if not is_open(transcript):
+        return _absorb(tx, claim, now, until, journal.fresh)
     # New messages must not come between a call and its result.
-    return claim if is_open(transcript) else _absorb(tx, claim, now, until)
+    asked = approvals.of_calls(tx, row.id, claim.calling)
+    waits = asked and tx.execute(_WAITING, {"which": row.id}).first() is not None
+    return replace(claim, approvals=asked, waiting=bool(waits))
+
+
+def _known(tx: Connection, claim: Claim) -> Claim:
+    """Return the claim with whom a shared session belongs to; costs a look only where there may be one."""
+    if claim.address.channel == PERSON:
+        person = claim.address.chat
+        return replace(claim, person=person, route=routes.newest(tx, person))
+    if claim.address.channel in INNER:
+        return replace(claim, person=routes.person_of(tx, claim.address.parent or claim.place))
+    return claim
 
 
 def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool) -> bool:
@@ -407,10 +551,11 @@ def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool)
     """
     # Locked first, as by every other write: else this and a turn that ends now wait for each other.
     row = tx.execute(
-        sa.select(_c.session, _c.next_seq, _c.turn).where(_c.id == conversation_id).with_for_update()
+        sa.select(_c.session, _c.next_seq, _c.turn, _c.note_seq, _c.kept_seq)
+        .where(_c.id == conversation_id)
+        .with_for_update()
     ).one()
-    found = tx.execute(_ENTRIES, {"which": conversation_id, "current": row.session})
-    transcript = tuple(decode(one.role, one.body) for one in found)
+    transcript = _transcript(tx, conversation_id, row.session, row.kept_seq, row.note_seq)
     cleared = tx.execute(
         sa.update(inbound)
         .where(inbound.c.conversation_id == conversation_id, inbound.c.seq.is_(None))
@@ -428,6 +573,7 @@ def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool)
         conversation_id, Address("", ""), Chat.DIRECT, 0, 0, row.session, row.turn, row.next_seq, None, ()
     )
     _add(tx, claim, row.next_seq, row.turn, endings, now, None)
+    approvals.drop(tx, conversation_id, now)
     tx.execute(
         sa.update(conversation)
         .where(_c.id == conversation_id)
@@ -435,6 +581,9 @@ def stop(tx: Connection, conversation_id: int, now: float, *, new_session: bool)
             epoch=_c.epoch + 1,
             next_seq=_c.next_seq + len(endings),
             session=_c.session + int(new_session),
+            note_seq=0 if new_session else _c.note_seq,
+            kept_seq=_c.next_seq + len(endings) if new_session else _c.kept_seq,
+            wants_note=None,
             attempt=0,
             started=None,
             lease_owner=None,
@@ -463,17 +612,30 @@ def size(tx: Connection, conversation_id: int) -> tuple[int, int, int]:
 
 def has_answered(tx: Connection, address: Address) -> bool:
     """Return whether the bot has ever answered at an address."""
-    return tx.execute(_ANSWERED, {"where": address.key}).scalar_one_or_none() is not None
+    if tx.execute(_ANSWERED, {"where": address.key}).scalar_one_or_none() is not None:
+        return True
+    return bool(routes.person_of(tx, address))  # a shared session answers wherever it was written to
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Claims conversations and writes their transcripts. `lease`: seconds; `owner` names this process."""
+    """Claims conversations and writes their transcripts.
+
+    `lease`: seconds; `owner` names this process; `fresh` says when a session is over by itself; `ledger` adds
+    up what is paid.
+    """
 
     db: Database
     owner: str
     lease: float = 60.0
     kept: Transcripts = field(default_factory=Transcripts)
+    fresh: Freshness = field(default_factory=Freshness)
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def _pay(self, tx: Connection, claim: Claim, entries: Sequence[Entry], usage: Usage | None) -> None:
+        if usage is not None:
+            model = next((one.model for one in reversed(entries) if isinstance(one, AssistantEntry)), "")
+            self.ledger.note(tx, claim.address, claim.transcript, usage, model)
 
     async def claim(self, most: int, running: Sequence[int] = ()) -> tuple[list[Claim], float | None]:
         """Take conversations that wait for longest, with what waits in them; never those in `running`.
@@ -488,7 +650,7 @@ class Journal:
         now = self.db.now()
 
         def work(tx: Connection) -> Claim:
-            taken = _absorb(tx, claim, now, now + self.lease)
+            taken = _absorb(tx, claim, now, now + self.lease, self.fresh)
             if taken is claim:
                 _fence(tx, claim, now + self.lease, progress=False)
             return taken
@@ -507,6 +669,7 @@ class Journal:
         def work(tx: Connection) -> Claim:
             first, turn = _fence(tx, claim, now + self.lease, grown=len(entries), progress=True)
             _add(tx, claim, first, turn, entries, now, usage)
+            self._pay(tx, claim, entries, usage)
             return replace(
                 claim,
                 transcript=(*claim.transcript, *entries),
@@ -514,6 +677,46 @@ class Journal:
                 started=None,
                 attempt=0,
             )
+
+        return await self.db.write(work)
+
+    async def sum_up(self, claim: Claim, note: Note, messages: Sequence[Outgoing] = ()) -> Claim:
+        """Let a summary stand for all but the last entries of the transcript. Raises: LeaseLost, StoreError.
+
+        No call may be open. It is no progress: a turn that fails after it each time is given up as ever.
+        """
+        now = self.db.now()
+
+        def work(tx: Connection) -> Claim:
+            first, turn = _fence(tx, claim, now + self.lease, grown=1, progress=False)
+            paid = 0 if _rests(claim.transcript) else turn
+            notes.write(tx, claim.conversation_id, first, paid, note, now)
+            if note.usage is not None:
+                self.ledger.note(tx, claim.address, claim.transcript, note.usage, note.model)
+            outbox.put(tx, messages, now)
+            tail = claim.transcript[-note.kept :]
+            return replace(
+                claim, transcript=(NoteEntry(note.text), *tail), next_seq=first + 1, started=None, wanted=None
+            )
+
+        return await self.db.write(work)
+
+    async def charge(self, claim: Claim, usage: Usage, model: str) -> None:
+        """Count what was paid for nothing. Raises: StoreError."""
+        if usage != Usage():
+            await self.db.write(
+                lambda tx: self.ledger.note(tx, claim.address, claim.transcript, usage, model), durable=False
+            )
+
+    async def let_be(self, claim: Claim, messages: Sequence[Outgoing] = ()) -> Claim:
+        """Note that the summary which was asked for will not come. Raises: LeaseLost, StoreError."""
+        now = self.db.now()
+
+        def work(tx: Connection) -> Claim:
+            _fence(tx, claim, now + self.lease, progress=False, mark=claim.started)
+            notes.drop(tx, claim.conversation_id)
+            outbox.put(tx, messages, now)
+            return replace(claim, wanted=None)
 
         return await self.db.write(work)
 
@@ -551,6 +754,7 @@ class Journal:
                 mark=None if entries else claim.started,
             )
             _add(tx, claim, first, turn, entries, now, usage)
+            self._pay(tx, claim, entries, usage)
             outbox.put(tx, messages, now)
             if mirror is not None:
                 inbox.take_in(tx, inbox.Arrival(mirror, wakes=False), now, inbox.Taken())

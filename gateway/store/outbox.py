@@ -61,16 +61,18 @@ _blocked = sa.exists().where(
 
 def _take(*more: sa.ColumnElement[bool]) -> sa.UpdateBase:
     """Return a statement that reserves due messages, the first of each address."""
+    # By name and not in the condition itself: that PostgreSQL may run once for each row, and take them all.
     pick = (
         sa.select(outbound.c.id)
         .where(outbound.c.state == _PENDING, outbound.c.due_at <= sa.bindparam("now"), ~_blocked, *more)
         .order_by(outbound.c.due_at, outbound.c.id)
         .limit(sa.bindparam("most", type_=sa.Integer))
         .with_for_update(skip_locked=True)
+        .cte("pick")
     )
     return (
         sa.update(outbound)
-        .where(outbound.c.id.in_(pick))
+        .where(outbound.c.id.in_(sa.select(pick.c.id)))
         .values(state="sending", lease_owner=sa.bindparam("me"), lease_until=sa.bindparam("until"))
         .returning(
             outbound.c.id,

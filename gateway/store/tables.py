@@ -14,6 +14,8 @@ _id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 # `ready_at` not null: someone should look here then; cleared in the transaction that saw nothing waiting.
 # `epoch` is the fence: each claim, /stop and /new raises it, and a write under an older one is refused.
 # `attempt` counts claims since the transcript last grew; `started` names the ONCE call that may have run.
+# `note_seq` is the summary that the transcript begins with, 0 without one, `kept_seq` the first entry that
+# the model still sees; `wants_note` not null: a person asked for a summary, in which this is to be kept.
 conversation = sa.Table(
     "conversation",
     meta,
@@ -29,6 +31,9 @@ conversation = sa.Table(
     sa.Column("session", sa.Integer, nullable=False, server_default="1"),
     sa.Column("turn", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("started", sa.Text),
+    sa.Column("note_seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("kept_seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("wants_note", sa.Text),
     sa.Column("created_at", sa.Double, nullable=False),
 )
 sa.Index(
@@ -174,8 +179,7 @@ sa.Index("schedule_run_running", schedule_run.c.id, sqlite_where=_running, postg
 
 # Each heartbeat that was due, and what became of it. `slot` is its planned local time: whoever inserts it
 # fires it. `status`: running -> ok | alert | repeat | failed; or skipped, with the reason. `at` and
-# `ended` are wall time, `day` the local day whose budget pays. `checklist` and `signature` (of an alert) are
-# digests.
+# `ended` are wall time. `checklist` and `signature` (of an alert) are digests.
 # `replies`: what the keys of its messages begin with.
 beat = sa.Table(
     "beat",
@@ -183,7 +187,6 @@ beat = sa.Table(
     sa.Column("id", _id, primary_key=True),
     sa.Column("slot", sa.Text, nullable=False, unique=True),
     sa.Column("at", sa.Double, nullable=False),
-    sa.Column("day", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False, server_default=""),
     sa.Column("ended", sa.Double),
@@ -193,6 +196,139 @@ beat = sa.Table(
     sa.Column("signature", sa.Text, nullable=False, server_default=""),
     sa.Column("replies", sa.Text, nullable=False, server_default=""),
 )
+
+# What model calls used, one row for all of a local day with the same keys. `sender` is `channel:person`, ""
+# for the bot itself; `input` holds `cached` and `cache_write`, too; `unpriced` counts the tokens not in `usd`.
+usage = sa.Table(
+    "usage",
+    meta,
+    sa.Column("day", sa.Text, primary_key=True),
+    sa.Column("agent", sa.Text, primary_key=True),
+    sa.Column("address", sa.Text, primary_key=True),
+    sa.Column("model", sa.Text, primary_key=True),
+    sa.Column("sender", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("calls", sa.BigInteger, nullable=False),
+    sa.Column("input", sa.BigInteger, nullable=False),
+    sa.Column("output", sa.BigInteger, nullable=False),
+    sa.Column("cached", sa.BigInteger, nullable=False),
+    sa.Column("cache_write", sa.BigInteger, nullable=False),
+    sa.Column("unpriced", sa.BigInteger, nullable=False),
+    sa.Column("usd", sa.Double, nullable=False),
+)
+
+# Calls that wait for a person. `seq`: the entry that makes the call, as ids of calls may come again.
+# `address`: where the question stands; `binding`: a digest of what the
+# decision rests on. `state`: asked -> once | always | denied | expired | withdrawn.
+approval = sa.Table(
+    "approval",
+    meta,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), nullable=False),
+    sa.Column("seq", sa.BigInteger, nullable=False),
+    sa.Column("call_id", sa.Text, nullable=False),
+    sa.Column("tool", sa.Text, nullable=False),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("binding", sa.Text, nullable=False),
+    sa.Column("rule", sa.Text, nullable=False),
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("by", sa.Text, nullable=False, server_default=""),
+    sa.Column("asked_at", sa.Double, nullable=False),
+    sa.Column("expires_at", sa.Double, nullable=False),
+    sa.Column("decided_at", sa.Double),
+)
+sa.Index("approval_call", approval.c.conversation_id, approval.c.seq, approval.c.call_id, unique=True)
+_asked = approval.c.state == "asked"
+sa.Index("approval_open", approval.c.asked_at, sqlite_where=_asked, postgresql_where=_asked)
+
+# What a person has allowed for good; `rule` is a digest that the tool makes.
+permit = sa.Table(
+    "permit",
+    meta,
+    sa.Column("tool", sa.Text, primary_key=True),
+    sa.Column("rule", sa.Text, primary_key=True),
+    sa.Column("title", sa.Text, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+
+# Versions of skills on the disk of a machine, which `home` names with the folder; the disk decides what runs.
+# `number` counts the installs of a name; `files` and `granted` are JSON; `state`: live | kept | gone.
+skill_version = sa.Table(
+    "skill_version",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("home", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("files", sa.Text, nullable=False),
+    sa.Column("granted", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.UniqueConstraint("home", "name", "number", "sha256"),
+)
+
+# What there is of tools and skills (seed 002). `kind`: tool | skill; `system`: it ships with the program and
+# can't be removed; `here`: it was there at the last look. People change `active` and `deleted_at` only.
+capability = sa.Table(
+    "capability",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("entry", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False, server_default=""),
+    sa.Column("sha256", sa.Text, nullable=False, server_default=""),
+    sa.Column("system", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("active", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("here", sa.Boolean, nullable=False, server_default=sa.true()),
+    sa.Column("deleted_at", sa.Double),
+    sa.UniqueConstraint("kind", "name"),
+)
+
+# The lists of an agent, of a person (`channel:id`), or of both together; "" is any.
+capability_binding = sa.Table(
+    "capability_binding",
+    meta,
+    sa.Column("capability_id", sa.ForeignKey("capability.id"), primary_key=True),
+    sa.Column("agent", sa.Text, primary_key=True),
+    sa.Column("user", sa.Text, primary_key=True),
+)
+
+# Conversations that a turn has started beside it. `id` is the first part of their address's chat;
+# `parent` is the conversation that gets the result, `place` the chat that it talks to. `state`: running -> done | failed | stopped.
+subagent = sa.Table(
+    "subagent",
+    meta,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("parent", sa.Text, nullable=False),
+    sa.Column("place", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("task", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default="running"),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("ended_at", sa.Double),
+)
+_unfinished = subagent.c.state == "running"
+sa.Index("subagent_running", subagent.c.parent, sqlite_where=_unfinished, postgresql_where=_unfinished)
+
+# The private chats that share a person's session; `sender` is `channel:id`, as the configuration names them,
+# `at` is when they last wrote there.
+route = sa.Table(
+    "route",
+    meta,
+    sa.Column("address", sa.Text, primary_key=True),
+    sa.Column("person", sa.Text, nullable=False),
+    sa.Column("sender", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+)
+sa.Index("route_person", route.c.person, route.c.at)
 
 # Who does what only one process may do, such as polling for one bot.
 lease = sa.Table(
@@ -260,4 +396,74 @@ poison = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("problem", sa.Text, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
+)
+
+# Texts that can be searched by their terms, see gateway/memory/words.py. `passages` and `length` (in terms)
+# are of all of them together; `changes` counts, for those who keep something in memory; `version` is that of
+# the terms; `encoder` made the vectors.
+corpus = sa.Table(
+    "corpus",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("version", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("encoder", sa.Text, nullable=False, server_default=""),
+    sa.Column("passages", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("length", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("changes", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+# How many passages have a term.
+corpus_term = sa.Table(
+    "corpus_term",
+    meta,
+    sa.Column("corpus_id", sa.ForeignKey("corpus.id"), primary_key=True),
+    sa.Column("term", sa.Text, primary_key=True),
+    sa.Column("passages", sa.BigInteger, nullable=False),
+)
+
+# `source`: the note or the conversation; `first` and `last`: lines of the note, or places in the transcript,
+# whose text is not repeated here. `terms` begins with what stands for corpus and source.
+passage = sa.Table(
+    "passage",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("corpus_id", sa.ForeignKey("corpus.id"), nullable=False),
+    sa.Column("source", sa.BigInteger, nullable=False),
+    sa.Column("first", sa.BigInteger, nullable=False),
+    sa.Column("last", sa.BigInteger, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("terms", sa.Text, nullable=False),
+    sa.Column("length", sa.Integer, nullable=False),
+    sa.Column("vector", sa.LargeBinary),
+)
+sa.Index("passage_source", passage.c.corpus_id, passage.c.source, passage.c.first)
+# On SQLite an FTS5 table stands in its place, made when it is first needed: not every SQLite has FTS5.
+sa.Index(
+    "passage_terms",
+    sa.text("array_to_tsvector(string_to_array(terms, ' '))"),
+    _table=passage,
+    postgresql_using="gin",
+).ddl_if(dialect="postgresql")
+
+# The notes of a folder as they were when they were indexed; `problem` says why one is left out.
+mem_file = sa.Table(
+    "mem_file",
+    meta,
+    sa.Column("id", _id, primary_key=True),
+    sa.Column("corpus_id", sa.ForeignKey("corpus.id"), nullable=False),
+    sa.Column("path", sa.Text, nullable=False),
+    sa.Column("mtime_ns", sa.BigInteger, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("problem", sa.Text, nullable=False, server_default=""),
+    sa.UniqueConstraint("corpus_id", "path"),
+)
+
+# How far each transcript can be searched.
+searchable = sa.Table(
+    "searchable",
+    meta,
+    sa.Column("conversation_id", sa.ForeignKey("conversation.id"), primary_key=True),
+    sa.Column("seq", sa.BigInteger, nullable=False),
 )

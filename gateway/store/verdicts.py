@@ -42,7 +42,7 @@ def put(tx: Connection, dropped: Sequence[Dropped], now: float) -> None:
         return
     rows = [
         {
-            "address": one.stimulus.address.key,
+            "address": one.stimulus.place.key,
             "message_id": one.stimulus.message_id,
             "sender": one.stimulus.sender.id,
             "gate": one.gate,

@@ -8,36 +8,28 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gateway.errors import ConfigError, ToolError
-from gateway.tools.base import Tool, ToolContext
+from gateway.errors import ConfigError, ToolDenied, ToolError
+from gateway.redact import Redactor
+from gateway.tools.base import Ask, Output, Tool, ToolContext
 from gateway.tools.files import prune, save
 from gateway.tools.paths import reason
+from gateway.tools.policy import ALIASES, Denial, ToolPolicy
 from gateway.tools.schema import arguments
-from gateway.types import Chat, Json, JsonObject, Replay, ToolCall, ToolEntry, ToolSpec
+from gateway.types import Json, JsonObject, Replay, Situation, ToolCall, ToolEntry, ToolSpec
 
 MAX_ARGUMENTS = 262_144
 MAX_ERROR = 2_000
 MAX_RESULT = 16_000
 MAX_STORED = 200
+MAX_SITUATIONS = 1024
 RESULTS = ".crayfish/results"
 
 _HEAD = 12_000
 _TAIL = 3_500
 
-# What models call these things from habit.
-_TOOL_NAMES = {
-    "read_file": "read",
-    "write_file": "write",
-    "edit_file": "edit",
-    "str_replace": "edit",
-    "ls": "list_dir",
-    "list_directory": "list_dir",
-    "AddOrUpdateCronTask": "cron",
-    "RemoveCronTask": "cron",
-}
 # What such a name says beside it (agent 10.3).
 _IMPLIED: Mapping[str, JsonObject] = {
     "AddOrUpdateCronTask": {"action": "add_or_update"},
@@ -66,6 +58,11 @@ _ARGUMENT_NAMES = {
     "tz": "timezone",
     "new_string": "new_text",
     "new_str": "new_text",
+    "cmd": "command",
+    "cwd": "workdir",
+    "working_directory": "workdir",
+    "run_in_background": "background",
+    "process_id": "id",
 }
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _UNFIT_FOR_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -77,9 +74,8 @@ log = logging.getLogger(__name__)
 class Toolbox:
     """All tools, and who may use which.
 
-    `timeout` is the limit of one call in seconds. `in_groups` names the tools that a conversation
-    with several readers has: none by default, because what they show is everybody's then
-    (reliability 4.5). `attended_only` names those that need a person who could say no.
+    `timeout` is the limit of one call in seconds, for tools that have none of their own. `redact` takes the
+    secrets out of what they bring, before it is stored or seen (attack secrets-006).
 
     Raises: ConfigError when two tools have one name.
     """
@@ -87,102 +83,142 @@ class Toolbox:
     def __init__(
         self,
         tools: Iterable[Tool],
-        workspace: Path,
         *,
         timeout: float = 60.0,
-        in_groups: Collection[str] = (),
-        attended_only: Collection[str] = (),
+        policy: ToolPolicy | None = None,
+        redact: Redactor | None = None,
     ) -> None:
+        self.changes = 0
+        self._given: dict[str, dict[str, Tool]] = {}
         self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            if tool.name in self._tools:
-                raise ConfigError(f"Two tools are called {tool.name!r}; remove or rename one.")
-            self._tools[tool.name] = tool
-        self._workspace = workspace
         self._timeout = timeout
-        every = tuple(map(_spec, sorted(self._tools.values(), key=lambda tool: tool.name)))
-        public = tuple(spec for spec in every if spec.name in in_groups)
-        self._specs = {(Chat.DIRECT, True): every, (Chat.GROUP, True): public}
-        for chat in Chat:
-            here = self._specs[chat, True]
-            self._specs[chat, False] = tuple(spec for spec in here if spec.name not in attended_only)
-        self._lookers = {
-            chat: tuple(spec for spec in self._specs[chat, False] if self.replayable(spec.name))
-            for chat in Chat
-        }
+        self._policy = policy or ToolPolicy()
+        self._redact = redact or Redactor()
+        self._specs: dict[tuple[str, ...], tuple[ToolSpec, ...]] = {}
+        self._seen: dict[Situation, tuple[ToolSpec, ...]] = {}
+        own = list(tools)
+        names = [tool.name for tool in own]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise ConfigError(f"Two tools are called {twice!r}; remove or rename one.")
+        self.give("", own)
 
-    def specs(self, chat: Chat, *, attended: bool = True, looks_only: bool = False) -> Sequence[ToolSpec]:
-        """Return the tools of such a conversation by name; always the same object."""
-        return self._lookers[chat] if looks_only else self._specs[chat, attended]
+    def give(self, source: str, tools: Iterable[Tool]) -> None:
+        """Replace what one source brings, from the next model call on; a name that is taken stays taken."""
+        given = {tool.name: tool for tool in tools}
+        self._given[source] = given
+        found: dict[str, Tool] = {}
+        for each in self._given.values():
+            found = each | found
+        self._tools = dict(sorted(found.items()))
+        self.changes += 1
+        self._specs.clear()
+        self._seen.clear()
+
+    def listed(self) -> Sequence[tuple[str, Tool]]:
+        """Return every tool by name with its source, as `give` names it."""
+        sources = {id(tool): source for source, given in self._given.items() for tool in given.values()}
+        return [(sources[id(tool)], tool) for tool in self._tools.values()]
+
+    def judge_again(self) -> None:
+        """Forget who has what: what the policy goes by has changed."""
+        self._seen.clear()
+
+    def specs(self, situation: Situation) -> Sequence[ToolSpec]:
+        """Return the tools of a turn by name; the same object as long as they are the same."""
+        seen = self._seen.get(situation)
+        if seen is None:
+            here = [tool for tool in self._tools.values() if self._policy.allows(tool, situation)]
+            names = tuple(tool.name for tool in here)
+            seen = self._specs.setdefault(names, tuple(map(_spec, here)))
+            if len(self._seen) >= MAX_SITUATIONS:
+                self._seen.clear()
+            self._seen[situation] = seen
+        return seen
+
+    def explain(self, situation: Situation) -> Sequence[tuple[str, Denial | None]]:
+        """Return every tool by name with what keeps it away from a turn, None if nothing does."""
+        return [(name, self._policy.denial(tool, situation)) for name, tool in self._tools.items()]
 
     def replayable(self, name: str) -> bool:
         """Return whether a call may run again after a crash; an unknown tool has no effect at all."""
         tool = self._tools.get(self._known(name))
         return tool is None or tool.replay is Replay.SAFE
 
-    async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry:
-        """Run one call; whatever happens becomes its result. Only CancelledError comes out."""
+    def brings(self, name: str) -> tuple[bool, bool]:
+        """Return whether the results of a tool are what strangers wrote, and whether they are private."""
+        tool = self._tools.get(self._known(name))
+        return (False, False) if tool is None else (tool.untrusted, tool.private)
+
+    async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
+        """Return what a person must allow before a call runs, or its result if it never will."""
         try:
-            text = _BROKEN.sub("\ufffd", await self._run(call, context)) or "(no output)"
+            tool = self._choose(call.name, context)
+            args = _arguments(call, tool)
+        except ToolError:
+            return None  # said when it is called
+        try:
+            return await tool.check(args, context)
         except ToolError as error:
             return _failed(call, str(error))
         except Exception as error:
-            log.exception("Tool %s failed", call.name)
-            return _failed(call, f"{type(error).__name__}: {_plain(error)}")
-        if len(text) > MAX_RESULT:
-            text = await self._shorten(text, call)
-        return ToolEntry(call.id, call.name, text)
+            log.exception("The check of tool %s failed", call.name)
+            return _failed(call, f"{type(error).__name__}: {_plain(error)}; nothing was run")
 
-    async def _run(self, call: ToolCall, context: ToolContext) -> str:
-        tool = self._choose(call.name, context)
-        if call.problem:
-            raise ToolError(
-                f"the arguments of {call.name} were not valid JSON ({call.problem}). "
-                "Nothing was run; send the call again."
-            )
-        size = len(json.dumps(call.args, ensure_ascii=False).encode("utf-8", "replace"))
-        if size > MAX_ARGUMENTS:
-            raise ToolError(
-                f"the arguments of {call.name} have {size} bytes, at most {MAX_ARGUMENTS} are possible. "
-                "Nothing was run; do it in smaller parts."
-            )
-        given = _IMPLIED.get(call.name, {}) | call.args
-        args = arguments(_renamed(given, tool.parameters), tool.parameters)
+    async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry:
+        """Run one call; whatever happens becomes its result. Only CancelledError comes out."""
         try:
-            async with asyncio.timeout(self._timeout) as limit:
+            output = await self._run(call, context)
+        except ToolError as error:
+            return _failed(call, self._redact(str(error)))
+        except Exception as error:
+            log.exception("Tool %s failed", call.name)
+            return _failed(call, self._redact(f"{type(error).__name__}: {_plain(error)}"))
+        text, attachments = (output, ()) if isinstance(output, str) else (output.text, output.attachments)
+        # What takes longer than a moment is done where nobody waits for it.
+        text = self._redact(text) if len(text) <= MAX_RESULT else await asyncio.to_thread(self._redact, text)
+        text = _BROKEN.sub("\ufffd", text) or "(no output)"
+        if len(text) > MAX_RESULT:
+            text = await self._shorten(text, call, context)
+        return ToolEntry(call.id, call.name, text, attachments=attachments)
+
+    async def _run(self, call: ToolCall, context: ToolContext) -> str | Output:
+        tool = self._choose(call.name, context)
+        args = _arguments(call, tool)
+        seconds = tool.timeout or self._timeout
+        try:
+            async with asyncio.timeout(seconds) as limit:
                 return await tool(args, context)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise ToolError(
-                f"{call.name} gave no answer within {self._timeout:g} seconds and was stopped. "
+                f"{call.name} gave no answer within {seconds:g} seconds and was stopped. "
                 "It may have had an effect; check before you try again."
             ) from None
 
     def _choose(self, name: str, context: ToolContext) -> Tool:
         tool = self._tools.get(self._known(name))
-        here = [
-            spec.name
-            for spec in self.specs(context.chat, attended=context.attended, looks_only=context.looks_only)
-        ]
+        situation = context.situation
+        here = [spec.name for spec in self.specs(situation)]
         if tool is None:
             near = difflib.get_close_matches(name, here, n=3)
             hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise ToolError(f"unknown tool {name[:100]!r}.{hint} Tools here: {', '.join(here) or 'none'}.")
         if tool.name not in here:
-            where = f"in a {context.chat} conversation" if context.attended else "when nobody is there"
-            raise ToolError(f"the tool {tool.name!r} is not available {where}.")
+            denial = self._policy.denial(tool, situation)
+            why = f": {denial.reason}" if denial else ""
+            raise ToolDenied(f"the tool {tool.name!r} is not available here{why}.")
         return tool
 
     def _known(self, name: str) -> str:
-        return name if name in self._tools else _TOOL_NAMES.get(name, name)
+        return name if name in self._tools else ALIASES.get(name, name)
 
-    async def _shorten(self, text: str, call: ToolCall) -> str:
+    async def _shorten(self, text: str, call: ToolCall, context: ToolContext) -> str:
         """Keep both ends, and the whole in a file (session-10)."""
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         path = f"{RESULTS}/{_UNFIT_FOR_A_NAME.sub('_', call.id)[:80]}-{digest}.txt"
         try:
-            await asyncio.to_thread(_store, self._workspace, path, text)
+            await asyncio.to_thread(_store, context.folder, path, text)
             where = f"the full text is in {path}"
         except ToolError:
             log.exception("A result of tool %s could not be stored", call.name)
@@ -196,6 +232,23 @@ class Toolbox:
 def _store(workspace: Path, path: str, text: str) -> None:
     save(workspace, path, text.encode())
     prune(workspace, RESULTS, MAX_STORED)
+
+
+def _arguments(call: ToolCall, tool: Tool) -> JsonObject:
+    """Return what a tool gets. Raises: ToolError; nothing was run then."""
+    if call.problem:
+        raise ToolError(
+            f"the arguments of {call.name} were not valid JSON ({call.problem}). "
+            "Nothing was run; send the call again."
+        )
+    size = len(json.dumps(call.args, ensure_ascii=False).encode("utf-8", "replace"))
+    if size > MAX_ARGUMENTS:
+        raise ToolError(
+            f"the arguments of {call.name} have {size} bytes, at most {MAX_ARGUMENTS} are possible. "
+            "Nothing was run; do it in smaller parts."
+        )
+    given = _IMPLIED.get(call.name, {}) | call.args
+    return arguments(_renamed(given, tool.parameters), tool.parameters)
 
 
 def _spec(tool: Tool) -> ToolSpec:

@@ -10,7 +10,7 @@ from gateway import cron
 from gateway.errors import ToolError
 from gateway.store.jobs import Delivery, Job, Session, Wanted, summary
 from gateway.store.schedules import Schedules
-from gateway.tools.base import ToolContext
+from gateway.tools.base import Group, ToolContext
 from gateway.tools.schema import FunctionTool, tool
 from gateway.types import Address, Chat, Level, Replay
 
@@ -49,16 +49,17 @@ def cron_tool(schedules: Schedules) -> FunctionTool:
         delivery: none sends no reply
         """
         _check(context)
+        place = context.situation.seen_at
         if action == "list":
-            return "\n".join(map(summary, await schedules.jobs(context.address))) or "There are no schedules."
+            return "\n".join(map(summary, await schedules.jobs(place))) or "There are no schedules."
         if not name.strip():
             raise ToolError("name is missing: which schedule?")
         if action != "add_or_update":
-            return await _change(schedules, action, name.strip(), context.address)
+            return await _change(schedules, action, name.strip(), place)
         try:
             zone = cron.as_zone(timezone) if timezone else schedules.rules.zone
             wanted = Wanted(
-                address=context.address,
+                address=place,
                 chat=context.chat,
                 sender=context.sender,
                 name=name,
@@ -73,11 +74,11 @@ def cron_tool(schedules: Schedules) -> FunctionTool:
             raise ToolError(f"{error}. Nothing was set.") from None
         return f"{'Set' if new else 'Changed'}: {summary(job)}"
 
-    return replace(tool(Replay.ONCE)(act), name=NAME, description=_DESCRIPTION)
+    return replace(tool(Replay.ONCE, Group.AUTOMATION)(act), name=NAME, description=_DESCRIPTION)
 
 
 def _check(context: ToolContext) -> None:
-    if not context.attended:
+    if not context.situation.attended:
         raise ToolError("schedules can't be changed when nobody is there")
     if context.chat is not Chat.DIRECT:
         raise ToolError("schedules are set in a private chat only")

@@ -8,9 +8,10 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gateway.errors import ToolError
-from gateway.tools.base import ToolContext
+from gateway.tools.base import Ask, Group, Output, ToolContext
 from gateway.types import Json, JsonObject, Replay
 
 _SIMPLE: Mapping[object, str] = {
@@ -26,22 +27,46 @@ _PARAMETER_LINE = re.compile(r"^(\w+): (.+)$", re.MULTILINE)
 _TRUTH = {"true": True, "false": False}
 
 
+Run: TypeAlias = Callable[..., Awaitable[str]] | Callable[..., Awaitable[Output]]
+Check: TypeAlias = Callable[..., Awaitable[Ask | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionTool:
-    """A tool whose work is one async function `(context, **arguments) -> text`."""
+    """A tool whose work is one async function `(context, **arguments) -> text`.
+
+    `asks`, with the same parameters, says what a person must allow first.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Json]
     replay: Replay
-    run: Callable[..., Awaitable[str]]
+    run: Run
+    group: Group
+    untrusted: bool = False
+    private: bool = False
+    timeout: float | None = None
+    asks: Check | None = None
 
-    async def __call__(self, args: Mapping[str, Json], context: ToolContext) -> str:
+    async def check(self, args: Mapping[str, Json], context: ToolContext) -> Ask | None:
+        """Return what a person must allow before this call runs. Raises: ToolDenied."""
+        return None if self.asks is None else await self.asks(context, **args)
+
+    async def __call__(self, args: Mapping[str, Json], context: ToolContext) -> str | Output:
         """Run the function with `args` by name."""
         return await self.run(context, **args)
 
 
-def tool(replay: Replay) -> Callable[[Callable[..., Awaitable[str]]], FunctionTool]:
+def tool(
+    replay: Replay,
+    group: Group,
+    *,
+    untrusted: bool = False,
+    private: bool = False,
+    timeout: float | None = None,
+    asks: Check | None = None,
+) -> Callable[[Run], FunctionTool]:
     """Make a tool of an async function whose first parameter is the ToolContext.
 
     The docstring's first paragraph becomes the description, each line `name: text` below it that
@@ -51,7 +76,7 @@ def tool(replay: Replay) -> Callable[[Callable[..., Awaitable[str]]], FunctionTo
     Raises: TypeError at import for a type that JSON Schema can't say this way.
     """
 
-    def make(function: Callable[..., Awaitable[str]]) -> FunctionTool:
+    def make(function: Run) -> FunctionTool:
         first, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\n\n")
         return FunctionTool(
             name=function.__name__,
@@ -59,12 +84,17 @@ def tool(replay: Replay) -> Callable[[Callable[..., Awaitable[str]]], FunctionTo
             parameters=_parameters(function, dict(_PARAMETER_LINE.findall(rest))),
             replay=replay,
             run=function,
+            group=group,
+            untrusted=untrusted,
+            private=private,
+            timeout=timeout,
+            asks=asks,
         )
 
     return make
 
 
-def _parameters(function: Callable[..., Awaitable[str]], texts: Mapping[str, str]) -> JsonObject:
+def _parameters(function: Run, texts: Mapping[str, str]) -> JsonObject:
     hints = typing.get_type_hints(function)
     _, *parameters = inspect.signature(function).parameters.values()
     properties: JsonObject = {}
@@ -97,17 +127,23 @@ def _type(hint: object) -> JsonObject:
 def arguments(given: Mapping[str, Json], schema: Mapping[str, Json]) -> JsonObject:
     """Return what the tool gets: checked against `schema`, harmless differences of type removed.
 
-    Null counts as absent.
+    Null counts as absent, unless the schema takes it. What a schema says otherwise than by one type, as those
+    of other programs may, is left to whoever gets the value.
 
     Raises: ToolError that names every problem at once.
     """
     properties: Mapping[str, Json] = schema.get("properties", {})
-    present = {name: value for name, value in given.items() if value is not None}
+    present = {
+        name: value for name, value in given.items() if value is not None or _takes_null(properties.get(name))
+    }
     problems = [f"missing argument '{name}'" for name in schema.get("required", ()) if name not in present]
     accepted: JsonObject = {}
     for name, value in present.items():
         if name not in properties:
-            problems.append(f"unknown argument '{name}'")
+            if schema.get("additionalProperties"):
+                accepted[name] = value
+            else:
+                problems.append(f"unknown argument '{name}'")
             continue
         try:
             accepted[name] = _value(value, properties[name])
@@ -123,8 +159,18 @@ class _Unfit(Exception):
     """A value is not what the schema asks for; the text says what is. Never leaves this module."""
 
 
-def _value(value: Json, schema: Mapping[str, Json]) -> Json:
-    fitted = _FIT[schema["type"]](value, schema)
+def _takes_null(schema: Json) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    options = schema.get("anyOf") or ()
+    return "null" in (schema.get("type") or ()) or any(_takes_null(one) for one in options)
+
+
+def _value(value: Json, schema: Json) -> Json:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(kind, str) or kind not in _FIT:
+        return value
+    fitted = _FIT[kind](value, schema)
     if "enum" in schema and fitted not in schema["enum"]:
         raise _Unfit("one of " + ", ".join(map(repr, schema["enum"])))
     return fitted
@@ -167,7 +213,8 @@ def _boolean(value: Json, _schema: Mapping[str, Json]) -> bool:
 def _array(value: Json, schema: Mapping[str, Json]) -> list[Json]:
     if not isinstance(value, list):
         raise _Unfit("a list")
-    return [_value(each, schema["items"]) for each in value]
+    items = schema.get("items")
+    return [_value(each, items) for each in value] if items else value
 
 
 def _object(value: Json, _schema: Mapping[str, Json]) -> JsonObject:

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from gateway import __version__, doctor
-from gateway.cli import exit_code, main
+from gateway.cli import COMMANDS, exit_code, main
 from gateway.doctor import Level
 from gateway.errors import ConfigError, StoreError
 from tests.fakes.bot_api import TOKEN, BotApi
@@ -74,7 +74,7 @@ class TestCommands:
             capsys.readouterr().out == f"{home}/mine.toml is valid\nno config file found, the defaults hold\n"
         )
 
-    def test_config_show_shows_secrets_as_set_or_unset(
+    def test_secrets_012_config_show_shows_secrets_as_set_or_unset(
         self, home: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         (home / "config.toml").write_text(f'[channels.telegram]\ntoken = "{TOKEN}"\n')
@@ -83,6 +83,15 @@ class TestCommands:
         assert "# token is set" in out
         assert "# token is unset" in out
         assert TOKEN not in out
+
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_secrets_013_no_command_takes_a_secret_as_an_argument(
+        self, command: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            main([*command.split(), "--help"])
+        options = re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out)
+        assert not [one for one in options if re.search(r"token|secret|password|key", one)]
 
     def test_a_reader_that_leaves_early_gets_no_traceback(self, tmp_path: Path) -> None:
         with subprocess.Popen(
@@ -133,7 +142,7 @@ class TestExitCodes:
 
         assert exit_code(fail) == 1
         err = capsys.readouterr().err
-        assert "RuntimeError: GET /bot***/getMe" in err
+        assert f"RuntimeError: GET /bot{TOKEN[:6]}***{TOKEN[-4:]}/getMe" in err
         assert "AAHfake" not in err
 
     def test_ctrl_c_is_quiet(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,9 @@ from gateway.store.schedules import Schedules
 from gateway.tools.base import ToolContext
 from gateway.tools.box import Toolbox
 from gateway.tools.cron import cron_tool
-from gateway.types import Address, Chat, Sender, ToolCall, ToolEntry
+from gateway.types import Address, Chat, Kind, Sender, ToolCall, ToolEntry
 from tests.fakes.clock import FakeClock
+from tests.fakes.scripted import situation
 
 AUCKLAND = ZoneInfo("Pacific/Auckland")
 HERE = Address("fake", "1")
@@ -34,7 +35,7 @@ def schedules(db: Database, clock: FakeClock) -> Schedules:
 
 @pytest.fixture
 def box(schedules: Schedules, tmp_path: Path) -> Toolbox:
-    return Toolbox([cron_tool(schedules)], tmp_path, attended_only={"cron"})
+    return Toolbox([cron_tool(schedules)])
 
 
 async def ask(
@@ -44,7 +45,7 @@ async def ask(
     chat: Chat = Chat.DIRECT,
     address: Address = HERE,
     level: str = "owner",
-    attended: bool = True,
+    kind: Kind = Kind.MESSAGE,
     **args: object,
 ) -> ToolEntry:
     context = ToolContext(
@@ -53,7 +54,7 @@ async def ask(
         sender=Sender("7", "Ann", level),
         chat=chat,
         call_id="c1",
-        attended=attended,
+        kind=kind,
     )
     return await box.call(ToolCall("c1", tool, dict(args)), context)
 
@@ -168,8 +169,8 @@ async def test_a_chat_can_neither_see_nor_touch_those_of_another(box: Toolbox, s
     [
         {"chat": Chat.GROUP},
         {"level": "guest"},
-        {"attended": False},
-        {"attended": False, "address": Address("cron", "abc123")},
+        {"kind": Kind.CRON},
+        {"kind": Kind.CRON, "address": Address("cron", "abc123")},
     ],
     ids=["group", "inject-003-guest", "unattended", "nested"],
 )
@@ -183,6 +184,7 @@ async def test_whoever_may_not_set_schedules_sets_none(
 
 
 def test_a_turn_that_nobody_attends_is_not_offered_the_tool(box: Toolbox) -> None:
-    assert [spec.name for spec in box.specs(Chat.DIRECT)] == ["cron"]
-    assert not box.specs(Chat.DIRECT, attended=False)
-    assert not box.specs(Chat.GROUP)
+    assert [spec.name for spec in box.specs(situation())] == ["cron"]
+    assert not box.specs(situation(kind=Kind.CRON))
+    assert not box.specs(situation(kind=Kind.HEARTBEAT))
+    assert not box.specs(situation(Chat.GROUP))

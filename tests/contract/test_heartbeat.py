@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gateway.store import beats, history
 from gateway.store.beats import HOME
 from gateway.store.engine import Database
 from gateway.store.tables import beat, conversation, entry, inbound, member, outbound
+from gateway.store.usage import Ledger
 from gateway.timer import Timer
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS
@@ -87,6 +88,7 @@ def make(db: Database, clock: FakeClock, tmp_path: Path) -> Make:
         workspace = Workspace(tmp_path / "workspace", TEMPLATES)
         workspace.seed()
         channel = RecordingChannel()
+        ledger = Ledger(clock=clock, zone=ZONE)
         heartbeat = Heartbeat(
             settings=chosen,
             db=db,
@@ -98,8 +100,9 @@ def make(db: Database, clock: FakeClock, tmp_path: Path) -> Make:
             channels={channel.name: channel},
             owners=owners,
             model=lambda: "scripted",
+            ledger=ledger,
         )
-        specs = Toolbox(FILE_TOOLS, workspace.path).specs
+        specs = Toolbox(FILE_TOOLS).specs
         world = World(
             db=db,
             clock=clock,
@@ -112,6 +115,7 @@ def make(db: Database, clock: FakeClock, tmp_path: Path) -> Make:
                 is_repeat=heartbeat.is_repeat,
             ),
             endings={Kind.HEARTBEAT: heartbeat.ended},
+            ledger=ledger,
         )
         heart = Heart(world, heartbeat, clock, workspace)
         heart.write(CHECKLIST)
@@ -290,8 +294,8 @@ async def test_a_beat_that_is_not_isolated_remembers_the_last_one(make: Make) ->
 
 async def test_a_call_that_writes_is_refused_in_a_beat(make: Make) -> None:
     heart = make("hi", calls(call("write", path="a.txt", content="x")), "HEARTBEAT_OK")
-    heart.world.worker.turns.tools = Toolbox(FILE_TOOLS, heart.workspace.path)
-    heart.world.worker.turns.workspace = heart.workspace.path
+    turns = heart.world.worker.turns
+    turns.agent = replace(turns.agent, tools=Toolbox(FILE_TOOLS), workspace=heart.workspace.path)
     await met(heart)
     await heart.tick()
     result = heart.world.model.prompts[-1].entries[-1]
@@ -368,7 +372,7 @@ async def test_after_a_pause_that_a_person_ends_the_next_refusal_is_told_again(m
 
 
 async def test_cost_04_a_used_up_budget_stops_beats_until_the_next_local_day(make: Make) -> None:
-    heart = make(daily_token_budget=24)
+    heart = make(daily_tokens=24)
     heart.clock.time = datetime(2026, 5, 6, 22, 10, tzinfo=ZONE).timestamp()
     await met(heart)
     await heart.tick(5)

@@ -39,6 +39,13 @@ async def empty(empty_url: str, clock: FakeClock) -> AsyncIterator[Database]:
     await db.close()
 
 
+@pytest.fixture
+async def db(empty: Database) -> Database:
+    """A database of its own: the schema of the one that other tests use must stay."""
+    await empty.write(create)
+    return empty
+
+
 def next_version(folder: Path, body: str, number: str = "0002") -> Path:
     """Return a copy of the migrations with one more."""
     scripts = folder / "migrations"

@@ -24,6 +24,7 @@ from gateway.store.firing import ALERT_EVERY, BACKOFF, KEEP_RUNS, MAX_FAILURES, 
 from gateway.store.jobs import Delivery, Job, Rules, Run, Session, State, Status, Wanted, summary
 from gateway.store.schedules import Schedules
 from gateway.store.tables import conversation, entry, inbound, schedule, schedule_run
+from gateway.store.usage import Ledger
 from gateway.timer import Timer
 from gateway.types import Address, AssistantEntry, Chat, Kind, Sender, UserEntry
 from tests.fakes.clock import FakeClock
@@ -96,7 +97,8 @@ def answer(prompt: Prompt) -> AssistantEntry:
 
 def open_office(db: Database, clock: FakeClock, rules: Rules = RULES) -> Office:
     schedules = Schedules(db=db, clock=clock, rules=rules)
-    world = World(db=db, clock=clock, model=ScriptedModel(answer))
+    ledger = Ledger(clock=clock, zone=BERLIN)
+    world = World(db=db, clock=clock, model=ScriptedModel(answer), ledger=ledger)
     world.worker.turns.endings = {Kind.CRON: schedules.ended}
     return Office(world, schedules, clock)
 
@@ -489,7 +491,7 @@ class TestBudget:
         assert len(office.world.model.prompts) == 3, "12 tokens each"
         runs = await office.runs(job.id)
         assert [run.status for run in runs] == [Status.OK] * 3 + [Status.SKIPPED] * 9
-        assert "tokens" in runs[-1].problem
+        assert "budget" in runs[-1].problem
         await office.until("2026-06-02T09:00")
         assert len(office.world.model.prompts) == 4
 

@@ -55,7 +55,8 @@ class Office:
             f'[model]\ndialect = "openai"\nbase_url = "{self.model.url}"\nname = "m"\napi_key = "sk-0123456789"\n'
             '[http]\nport = 0\n[agent]\ntimezone = "Europe/Berlin"\n'
             f'[channels.slack]\nbot_token = "{BOT_TOKEN}"\n{self.way}\n'
-            f'api_base = "{self.slack.base}"\nstreaming = "off"\nack_scope = "off"\n{self.more}',
+            f'api_base = "{self.slack.base}"\nstreaming = "off"\nack_scope = "off"\n{self.more}'
+            "\n[limits.per_sender_per_minute]\nowner = 0\npeople = 0\ngroups = 0\nguests = 0\n",
             encoding="utf-8",
         )
         loaded = config.load(file, {"CRAYFISH_HOME": str(self.home)}, self.home)
@@ -244,6 +245,6 @@ async def test_a_file_comes_to_the_model_with_its_message(office: Office) -> Non
     }
     await office.slack.say("sum it", chat=DM, subtype="file_share", files=[file])
     await office.rests()
-    (stored,) = (office.home / "workspace" / "media").iterdir()
+    (stored,) = (office.home / "workspace").rglob("media/*")
     assert stored.read_bytes() == b"a,b\n1,2\n"
     assert stored.name in str(office.model.bodies[0])

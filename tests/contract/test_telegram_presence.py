@@ -14,9 +14,9 @@ from aiogram.methods import SendMessage
 from adapters.telegram.client import Api
 from adapters.telegram.gate import Gate
 from adapters.telegram.menu import commands, offer
-from adapters.telegram.methods import edit_of
 from adapters.telegram.methods import method as build
 from adapters.telegram.presence import Manner, Presence
+from adapters.telegram.sending import edit_of
 from gateway.commands import menu
 from gateway.errors import DeliveryRetry
 from gateway.feed import (

@@ -14,7 +14,7 @@ import pytest
 from gateway.tools.base import ToolContext
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS
-from gateway.types import Address, Chat, Json, Sender, ToolCall, ToolEntry
+from gateway.types import Address, Chat, Json, Level, Sender, ToolCall, ToolEntry
 
 SECRET = "SECRET-7f3a"
 _AT_CWD = -100
@@ -34,8 +34,8 @@ def workspace(tmp_path: Path) -> Path:
 
 
 async def use(workspace: Path, tool: str, **args: Json) -> ToolEntry:
-    context = ToolContext(workspace, Address("web", "1"), Sender("1"), Chat.DIRECT, "c1")
-    return await Toolbox(FILE_TOOLS, workspace).call(ToolCall("c1", tool, args), context)
+    context = ToolContext(workspace, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c1")
+    return await Toolbox(FILE_TOOLS).call(ToolCall("c1", tool, args), context)
 
 
 def _everything(folder: Path) -> dict[str, bytes]:

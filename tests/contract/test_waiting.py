@@ -179,7 +179,7 @@ async def prepared(one: World, channel: FileChannel, workspace: Path, clock: Fak
     preparer = Preparer(
         inbox=one.inbox,
         channels={"fake": channel},
-        workspace=workspace,
+        folder=lambda _situation: workspace,
         bell=Bell(),
         worker_bell=Bell(),
         clock=clock,

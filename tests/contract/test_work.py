@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TypeVar
 
@@ -124,7 +124,8 @@ class TestWorker:
             return "never"
 
         world.tools = ScriptedTools(result=slow)
-        world.worker.turns.tools = world.tools
+        turns = world.worker.turns
+        turns.agent = replace(turns.agent, tools=world.tools)
         world.model.answer = lambda prompt: calls(call("look")) if newest(prompt) == "work" else echo(prompt)
         await world.put(said("work"))
         async with asyncio.TaskGroup() as group:

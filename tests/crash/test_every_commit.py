@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -11,10 +10,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.commands import Commands
 from gateway.models.base import Prompt
 from gateway.steps import INTERRUPTED
-from gateway.store.engine import Database, Work, open_database
-from gateway.store.tables import conversation, entry, inbound, outbound
+from gateway.store import approvals
+from gateway.store.engine import Database, Work
+from gateway.store.tables import approval, conversation, entry, inbound, outbound
+from gateway.tools.base import Ask
 from gateway.types import AssistantEntry, UserEntry
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools, call, calls
@@ -22,7 +24,7 @@ from tests.fakes.world import World, said
 
 T = TypeVar("T")
 CHATS = 2
-LEASE = 0.05
+LEASE = 60.0
 
 
 class Crash(BaseException):
@@ -72,16 +74,16 @@ def answer(prompt: Prompt) -> AssistantEntry:
 class Outside:
     """What outlives the process."""
 
-    clock: FakeClock = field(default_factory=lambda: FakeClock(tick=1e-6))
+    clock: FakeClock
     tools: ScriptedTools = field(default_factory=ScriptedTools)
     channel: RecordingChannel = field(default_factory=RecordingChannel)
 
 
-async def life(url: str, world: Outside, at: int, *, after: bool) -> bool:
+async def life(db: Database, world: Outside, at: int, *, after: bool) -> bool:
     """Live until the end of the work or the crash; return whether the end was reached."""
-    db = Mortal(await open_database(url, world.clock), at, after=after)
+    mortal = Mortal(db, at, after=after)
     one = World(
-        db=db,
+        db=mortal,
         clock=world.clock,
         model=ScriptedModel(answer),
         tools=world.tools,
@@ -96,9 +98,7 @@ async def life(url: str, world: Outside, at: int, *, after: bool) -> bool:
         await one.settle()
     except* Crash:
         pass  # any other error comes out
-    finally:
-        await db.close()
-    return not db.dead
+    return not mortal.dead
 
 
 def facts(tx: Connection) -> tuple[list[str], int, int, list[tuple[str, str]]]:
@@ -109,18 +109,14 @@ def facts(tx: Connection) -> tuple[list[str], int, int, list[tuple[str, str]]]:
     return states, waiting, unread, [(row.role, row.body) for row in found]
 
 
-async def one_crash(url: str, at: int, *, after: bool) -> bool:
-    world = Outside()
-    finished = await life(url, world, at, after=after)
+async def one_crash(db: Database, clock: FakeClock, at: int, *, after: bool) -> bool:
+    world = Outside(clock)
+    finished = await life(db, world, at, after=after)
     if not finished:
-        await asyncio.sleep(
-            2 * LEASE
-        )  # on a shared database the dead one's leases run out, by the server's clock
-        assert await life(url, world, 10_000, after=False)
-    db = await open_database(url, world.clock)
+        clock.time += 2 * LEASE  # on a shared database the dead one's leases run out
+        assert await life(db, world, 10_000, after=False)
     states, waiting, unread, entries = await db.write(facts)
     await db.write(wipe)
-    await db.close()
 
     assert states == ["sent"] * CHATS
     assert (waiting, unread) == (0, 0)
@@ -137,14 +133,73 @@ async def one_crash(url: str, at: int, *, after: bool) -> bool:
 
 
 def wipe(tx: Connection) -> None:
-    for table in (outbound, entry, inbound, conversation):
+    for table in (outbound, entry, inbound, approval, conversation):
         tx.execute(sa.delete(table))
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_death_at_any_commit_loses_nothing_and_repeats_no_act(url: str, after: bool) -> None:
+async def test_a_death_at_any_commit_loses_nothing_and_repeats_no_act(
+    db: Database, clock: FakeClock, after: bool
+) -> None:
+    clock.tick = 1e-6
     for at in itertools.count(1):
-        if asyncio.run(one_crash(url, at, after=after)):
+        if await one_crash(db, clock, at, after=after):
             break
     assert at > 20, "the work takes that many commits, so that many deaths were tried"
+
+
+async def asked(db: Database, world: Outside, at: int, *, after: bool) -> bool:
+    """Live through a call that waits for the owner, who allows it as soon as it is asked."""
+    mortal = Mortal(db, at, after=after)
+    world.tools.asks = lambda one: Ask("act", one.name, "binding") if one.name == "act" else None
+    one = World(
+        db=mortal,
+        clock=world.clock,
+        model=ScriptedModel(answer),
+        tools=world.tools,
+        channel=world.channel,
+        slots=1,
+        lease=LEASE,
+    )
+    commands = Commands(db=mortal, clock=world.clock, started=0.0, model=str, channels=dict)
+    try:
+        await one.recover()
+        await one.put(said("hello", key="k"))
+        await one.settle()
+        while waiting := await db.write(approvals.open_at):
+            yes = commands.read(said(f"/approve {waiting[0].id}", key=f"yes {waiting[0].id}"))
+            assert yes is not None
+            await one.inbox.put([yes])
+            await one.settle()
+    except* Crash:
+        pass  # any other error comes out
+    return not mortal.dead
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_death_at_any_commit_keeps_a_question_and_runs_what_was_allowed_at_most_once(
+    db: Database, clock: FakeClock, after: bool
+) -> None:
+    clock.tick = 1e-6
+    for at in itertools.count(1):
+        world = Outside(clock)
+        finished = await asked(db, world, at, after=after)
+        if not finished:
+            clock.time += 2 * LEASE
+            assert await asked(db, world, 10_000, after=False)
+        states, waiting, unread, entries = await db.write(facts)
+        await db.write(wipe)
+        assert set(states) == {"sent"}
+        assert (waiting, unread) == (0, 0)
+        acted = [ran for ran in world.tools.ran if ran.startswith("act")]
+        assert len(acted) == len(set(acted)), "a call that may not repeat was repeated"
+        interrupted = sum(INTERRUPTED in body for _, body in entries)
+        assert len(acted) + interrupted >= 2
+        assert interrupted <= 1
+        assert [role for role, _ in entries] == ["user", "assistant", *["tool"] * 4, "assistant"]
+        assert world.channel.texts[-1] == "done"
+        if finished:
+            break
+    assert at > 15, "the work takes that many commits, so that many deaths were tried"

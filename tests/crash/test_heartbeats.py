@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -16,7 +15,7 @@ from gateway.config import HeartbeatSettings
 from gateway.heartbeat import Heartbeat
 from gateway.models.base import Prompt
 from gateway.store.beats import HOME
-from gateway.store.engine import open_database
+from gateway.store.engine import Database
 from gateway.store.tables import beat, conversation, entry, inbound, outbound
 from gateway.timer import Timer
 from gateway.turn import Beats
@@ -41,13 +40,13 @@ def answer(prompt: Prompt) -> AssistantEntry:
     return AssistantEntry(ALERTS[int(woken.at - START) // 1800 - 1])
 
 
-async def life(url: str, world: Outside, folder: Path, at: int, *, after: bool) -> bool:
+async def life(db: Database, world: Outside, folder: Path, at: int, *, after: bool) -> bool:
     """Live until the end of the work or the crash; return whether the end was reached."""
-    db = Mortal(await open_database(url, world.clock), at, after=after)
+    mortal = Mortal(db, at, after=after)
     wall = FakeClock(START)
     heartbeat = Heartbeat(
         settings=HeartbeatSettings(every="30m"),
-        db=db,
+        db=mortal,
         clock=wall,
         zone=ZoneInfo("UTC"),
         workspace=Workspace(folder, folder),
@@ -57,7 +56,7 @@ async def life(url: str, world: Outside, folder: Path, at: int, *, after: bool) 
         owners=[(world.channel.name, "7")],
     )
     one = World(
-        db=db,
+        db=mortal,
         clock=world.clock,
         model=ScriptedModel(answer),
         channel=world.channel,
@@ -80,9 +79,7 @@ async def life(url: str, world: Outside, folder: Path, at: int, *, after: bool) 
         if (others := group.split(Crash)[1]) is not None:
             raise others from None
         return False
-    finally:
-        await db.close()
-    return not db.dead
+    return not mortal.dead
 
 
 def facts(tx: Connection) -> tuple[list[tuple[str, str]], list[int]]:
@@ -94,17 +91,14 @@ def facts(tx: Connection) -> tuple[list[tuple[str, str]], list[int]]:
     return slots, [tx.execute(one).scalar_one() for one in (fired, waiting, mirrored)]
 
 
-async def one_crash(url: str, folder: Path, at: int, *, after: bool) -> bool:
-    world = Outside()
-    finished = await life(url, world, folder, at, after=after)
+async def one_crash(db: Database, clock: FakeClock, folder: Path, at: int, *, after: bool) -> bool:
+    world = Outside(clock)
+    finished = await life(db, world, folder, at, after=after)
     if not finished:
-        # On a shared database the dead one's leases run out, by the server's clock.
-        await asyncio.sleep(2 * LEASE)
-        assert await life(url, world, folder, 10_000, after=False)
-    db = await open_database(url, world.clock)
+        clock.time += 2 * LEASE  # on a shared database the dead one's leases run out
+        assert await life(db, world, folder, 10_000, after=False)
     slots, (fired, waiting, mirrored) = await db.write(facts)
     await db.write(wipe)
-    await db.close()
 
     assert slots == [("slot1", "alert"), ("slot2", "alert")]
     assert fired == len(ALERTS)
@@ -123,8 +117,11 @@ def wipe(tx: Connection) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_death_between_slot_and_delivery_fires_no_slot_twice(url: str, tmp_path: Path, after: bool) -> None:
+async def test_a_death_between_slot_and_delivery_fires_no_slot_twice(
+    db: Database, clock: FakeClock, tmp_path: Path, after: bool
+) -> None:
+    clock.tick = 1e-6
     for at in itertools.count(1):
-        if asyncio.run(one_crash(url, tmp_path, at, after=after)):
+        if await one_crash(db, clock, tmp_path, at, after=after):
             break
     assert at > 10, "the work takes that many commits, so that many deaths were tried"

@@ -84,6 +84,7 @@ class Site:
             f'[store]\nurl = "sqlite+aiosqlite:///crayfish.db"\n[workspace]\npath = "workspace"\n'
             f'[http]\nenabled = false\n[channels.telegram]\ntoken = "{self.api.token}"\n'
             f'api_base = "{self.api.url}"\ndm_policy = "open"\nallow_from = ["*"]\n'
+            "[limits.per_sender_per_minute]\nguests = 0\n"
         )
 
     async def start(self) -> None:
@@ -236,7 +237,7 @@ async def person(here: Site, chat: int, enough: asyncio.Event) -> int:
     return number
 
 
-@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("kind", ["sqlite"])
 async def test_kills_before_anything_could_be_sent_do_not_use_up_the_one_repeat(
     url: str, tmp_path: Path
 ) -> None:
@@ -303,7 +304,7 @@ async def test_sigterm_in_mid_turn_finishes_what_it_can_and_loses_nothing(tmp_pa
         assert await here.terminate() == 0
 
 
-@pytest.mark.parametrize("empty_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("kind", ["postgres"])
 async def test_two_nodes_on_one_database_survive_kills_of_either(url: str, tmp_path: Path) -> None:
     chance = random.Random(20260102)
     kills, chats, each = 6, 8, 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from zoneinfo import ZoneInfo
 
@@ -12,12 +11,13 @@ from sqlalchemy.engine import Connection
 
 from gateway import cron
 from gateway.models.base import Prompt
-from gateway.store.engine import open_database
+from gateway.store.engine import Database
 from gateway.store.jobs import Rules, Wanted
 from gateway.store.schedules import Schedules
 from gateway.store.tables import conversation, entry, inbound, outbound, schedule, schedule_run
 from gateway.types import Address, AssistantEntry, Chat, Kind, Sender, UserEntry
 from tests.crash.test_every_commit import LEASE, Crash, Mortal, Outside
+from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, call, calls
 from tests.fakes.world import World
 
@@ -31,12 +31,12 @@ def answer(prompt: Prompt) -> AssistantEntry:
     return AssistantEntry(prompt.entries[0].text)
 
 
-async def life(url: str, world: Outside, at: int, *, after: bool) -> bool:
+async def life(db: Database, world: Outside, at: int, *, after: bool) -> bool:
     """Live until the end of the work or the crash; return whether the end was reached."""
-    db = Mortal(await open_database(url, world.clock), at, after=after)
-    schedules = Schedules(db=db, clock=world.clock, rules=Rules(zone=BERLIN))
+    mortal = Mortal(db, at, after=after)
+    schedules = Schedules(db=mortal, clock=world.clock, rules=Rules(zone=BERLIN))
     one = World(
-        db=db,
+        db=mortal,
         clock=world.clock,
         model=ScriptedModel(answer),
         tools=world.tools,
@@ -58,9 +58,7 @@ async def life(url: str, world: Outside, at: int, *, after: bool) -> bool:
         if (others := group.split(Crash)[1]) is not None:
             raise others from None
         return False
-    finally:
-        await db.close()
-    return not db.dead
+    return not mortal.dead
 
 
 async def _add(schedules: Schedules, name: str, now: float) -> None:
@@ -99,19 +97,16 @@ def wipe(tx: Connection) -> None:
         tx.execute(sa.delete(table))
 
 
-async def one_crash(url: str, at: int, *, after: bool) -> bool:
-    world = Outside()
-    assert await life(url, world, 10_000, after=False)
-    world.clock.time += 600  # between lives: the leases of a shared database go by this clock, too
-    finished = await life(url, world, at, after=after)
+async def one_crash(db: Database, clock: FakeClock, at: int, *, after: bool) -> bool:
+    world = Outside(clock)
+    assert await life(db, world, 10_000, after=False)
+    clock.time += 600  # between lives: the leases of a shared database go by this clock, too
+    finished = await life(db, world, at, after=after)
     for _ in range(2):
-        world.clock.time += 600
-        await asyncio.sleep(2 * LEASE)  # on a shared database the dead one's leases run out
-        assert await life(url, world, 10_000, after=False)
-    db = await open_database(url, world.clock)
+        clock.time += 600
+        assert await life(db, world, 10_000, after=False)
     keys, runs, unread, states = await db.write(facts)
     await db.write(wipe)
-    await db.close()
 
     assert len(keys) == len(set(keys)) == len(runs) >= 3
     assert {status for _, status in runs} == {"ok"}
@@ -127,8 +122,11 @@ async def one_crash(url: str, at: int, *, after: bool) -> bool:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_death_at_any_commit_neither_loses_a_slot_nor_fires_it_twice(url: str, after: bool) -> None:
+async def test_a_death_at_any_commit_neither_loses_a_slot_nor_fires_it_twice(
+    db: Database, clock: FakeClock, after: bool
+) -> None:
+    clock.tick = 1e-6
     for at in itertools.count(1):
-        if asyncio.run(one_crash(url, at, after=after)):
+        if await one_crash(db, clock, at, after=after):
             break
     assert at > 10, "the work takes that many commits, so that many deaths were tried"

@@ -8,13 +8,18 @@ from dataclasses import dataclass, field
 
 from gateway.channel import Accept
 from gateway.models.base import OnRestart, OnText, Prompt, Reply
-from gateway.tools.base import ToolContext
+from gateway.tools.base import Ask, ToolContext
 from gateway.types import (
+    Address,
     AssistantEntry,
     Chat,
     Entry,
+    Kind,
+    Level,
     Outgoing,
     Receipt,
+    Sender,
+    Situation,
     ToolCall,
     ToolEntry,
     ToolSpec,
@@ -60,10 +65,24 @@ def in_turn(*answers: AssistantEntry | str | Exception) -> Answer:
     return answer
 
 
+def situation(
+    chat: Chat = Chat.DIRECT,
+    *,
+    kind: Kind = Kind.MESSAGE,
+    level: str = Level.OWNER,
+    sender: str = "7",
+    address: Address = Address("fake", "1"),  # noqa: B008 - frozen
+    place: Address | None = None,
+    agent: str = "main",
+) -> Situation:
+    """Return a turn that a person began, the owner in private if nothing else is said."""
+    return Situation(address, place or address, Sender(sender, "Ann", level), chat, kind, agent)
+
+
 _ids = itertools.count(1)
 
 
-def call(name: str, **args: object) -> ToolCall:
+def call(name: str, /, **args: object) -> ToolCall:
     return ToolCall(f"call{next(_ids):05d}", name, dict(args))
 
 
@@ -77,12 +96,19 @@ class ScriptedTools:
 
     ran: list[str] = field(default_factory=list)
     result: Callable[[ToolCall], str | Awaitable[str]] = lambda call: f"{call.name} done"
+    asks: Callable[[ToolCall], Ask | ToolEntry | None] = lambda _call: None
 
-    def specs(self, chat: Chat) -> Sequence[ToolSpec]:
+    def specs(self, situation: Situation) -> Sequence[ToolSpec]:
         return [ToolSpec("act", "Act.", {"type": "object"}), ToolSpec("look", "Look.", {"type": "object"})]
 
     def replayable(self, name: str) -> bool:
         return name != "act"
+
+    def brings(self, name: str) -> tuple[bool, bool]:
+        return False, False
+
+    async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
+        return self.asks(call)
 
     async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry:
         if call.problem is not None:
@@ -98,6 +124,7 @@ class RecordingChannel:
 
     name: str = "fake"
     sent: list[Outgoing] = field(default_factory=list)
+    edits: list[Outgoing] = field(default_factory=list)
     fail: Callable[[Outgoing], None] = lambda _message: None
     limit: int = 4000
 
@@ -109,6 +136,9 @@ class RecordingChannel:
 
     async def send(self, message: Outgoing) -> Receipt:
         self.fail(message)
+        if message.replaces:
+            self.edits.append(message)
+            return Receipt(message.replaces)
         self.sent.append(message)
         return Receipt(str(len(self.sent)))
 

@@ -29,6 +29,7 @@ class Core:
     outbox: list[tuple[str, JsonObject]] = field(default_factory=list)
     rows: list[JsonObject] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
     stopped: list[Address] = field(default_factory=list)
     status: str = "ready"
     broken: bool = False
@@ -41,9 +42,9 @@ class Core:
             if self.taken.setdefault(stimulus.key, stimulus) is stimulus and self.on_stimulus:
                 await self.on_stimulus(stimulus)
 
-    def queue(self, session: str, text: str, task: str = "", key: str = "") -> Outgoing:
+    def queue(self, session: str, text: str, task: str = "", key: str = "", **more: Any) -> Outgoing:
         number = len(self.outbox) + 1
-        self.outbox.append((session, {"id": number, "text": text, "task": task}))
+        self.outbox.append((session, {"id": number, "text": text, "task": task, **more}))
         return Outgoing(key=key or f"turn:{number}", address=Address("web", session), text=text)
 
     async def sessions(self, limit: int) -> list[JsonObject]:
@@ -57,6 +58,9 @@ class Core:
         if self.broken:
             raise StoreError("disk full")
         return [row for where, row in self.outbox if where == session and row["id"] > after]
+
+    async def questions(self, session: str) -> list[JsonObject]:
+        return [row for where, row in self.outbox if where == session and row.get("name") in self.open]
 
     async def last_reply(self, session: str) -> int:
         return max((row["id"] for where, row in self.outbox if where == session), default=0)
@@ -98,8 +102,10 @@ class Face:
                 assert error["message"]
             return response.status
 
-    async def send(self, text: str, session: str = "main", task: str = "", key: str = "") -> None:
-        await self.web.send(self.core.queue(session, text, task, key))
+    async def send(
+        self, text: str, session: str = "main", task: str = "", key: str = "", **more: Any
+    ) -> None:
+        await self.web.send(self.core.queue(session, text, task, key, **more))
 
 
 @dataclass

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway.allowance import Allowance
+from gateway.approvals import Approver
 from gateway.bell import Bell
 from gateway.clock import Clock
+from gateway.compaction import Limits
+from gateway.compactor import Compactor
 from gateway.feed import Feed
-from gateway.models.base import Prompt
+from gateway.models.base import Model, Prompt
+from gateway.sessions import Freshness
 from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Inbox
 from gateway.store.journal import Journal
 from gateway.store.outbox import Outbox
-from gateway.turn import Beats, Ending, Prompts, TurnRunner
-from gateway.types import Address, Chat, Entry, Kind, Sender, Stimulus
+from gateway.store.usage import Ledger
+from gateway.turn import Agent, Beats, Ending, Prompts, TurnRunner
+from gateway.types import Address, Chat, Entry, Kind, Level, Sender, Situation, Stimulus
 from gateway.work import Sender as SendLoop
 from gateway.work import Worker
 from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools
 
 _numbers = itertools.count(1)
+
+
+async def _no_subagents(_address: Address) -> Sequence[str]:
+    return ()
 
 
 @dataclass(slots=True)
@@ -33,9 +43,7 @@ class PlainPrompts:
         self,
         entries: Sequence[Entry],
         *,
-        address: Address,
-        chat: Chat,
-        kind: Kind,
+        situation: Situation,
         session: str,
         nudge: str = "",
         tools_allowed: bool = True,
@@ -60,13 +68,25 @@ class World:
     endings: dict[Kind, Ending] = field(default_factory=dict)
     lease: float = 60.0
     slots: int = 8
+    owner_place: Address | None = None
+    limits: Limits = field(default_factory=Limits)
+    summariser: Model | None = None
+    summary_timeout: float = 60.0
+    flushes: bool = False
+    workspace: Path = Path("/nowhere")
+    fresh: Freshness = field(default_factory=Freshness)
+    subagents: Callable[[Address], Awaitable[Sequence[str]]] = _no_subagents
+    ledger: Ledger | None = None
+    allowance: Allowance | None = None
+    turn_time: float = 900.0
     worker: Worker = field(init=False)
     sender: SendLoop = field(init=False)
     inbox: Inbox = field(init=False)
 
     def __post_init__(self) -> None:
         self.inbox = Inbox(self.db)
-        journal = Journal(self.db, self.owner, self.lease)
+        ledger = self.ledger or Ledger(clock=self.clock)
+        journal = Journal(self.db, self.owner, self.lease, fresh=self.fresh, ledger=ledger)
         outbox = Outbox(self.db, self.owner, self.lease)
         self.sender = SendLoop(
             outbox=outbox,
@@ -77,18 +97,31 @@ class World:
         )
         turns = TurnRunner(
             journal=journal,
-            model=self.model,
-            tools=self.tools,
-            prompts=self.prompts,
+            agent=Agent(model=self.model, tools=self.tools, prompts=self.prompts, workspace=self.workspace),
+            approver=Approver(db=self.db, owner=self._owner),
+            compactor=Compactor(
+                journal=journal,
+                feed=self.feed,
+                clock=self.clock,
+                limits=self.limits,
+                model=self.summariser,
+                flushes=self.flushes,
+                running=self.subagents,
+                timeout=self.summary_timeout,
+            ),
             beats=self.beats,
             endings=self.endings,
             feed=self.feed,
             slots=self.sender,
             pieces=lambda _address, text: self.channel.pieces(text),
-            workspace=Path("/nowhere"),
             max_rounds=self.max_rounds,
+            allowance=self.allowance,
+            turn_time=self.turn_time,
         )
         self.worker = Worker(journal=journal, turns=turns, sender=self.sender, bell=Bell(), clock=self.clock)
+
+    async def _owner(self) -> Address | None:
+        return self.owner_place
 
     async def recover(self) -> None:
         """Do what a starting process does first."""
@@ -129,7 +162,7 @@ def said(
     return Stimulus(
         key=key or f"event{number}",
         address=Address("fake", chat),
-        sender=Sender("7", "Ann"),
+        sender=Sender("7", "Ann", Level.OWNER),
         text=text,
         at=1_750_000_000.0,
         kind=kind,

@@ -13,7 +13,10 @@ from gateway.config import Settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
-KEYS = dict(config.fields())
+KEYS = {name: field for name, field in config.fields() if "." in name}
+LISTS = [name for name, _ in config.fields() if "." not in name]
+"""Tables of tables, and lists of them: their keys are no setting until somebody adds one."""
+
 MANUAL = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
 
 
@@ -43,6 +46,12 @@ def test_the_manual_explains_every_key_with_its_default(name: str) -> None:
     default = KEYS[name].default
     shown = default.get_secret_value() if hasattr(default, "get_secret_value") else default
     assert row[1] == json.dumps(shown, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_example_and_the_manual_show_how_to_add_a_table(name: str) -> None:
+    assert re.search(rf"(?m)^# \[\[?{name}", EXAMPLE.read_text(encoding="utf-8"))
+    assert re.search(rf"(?m)^## `\[\[?{name}", MANUAL)
 
 
 def test_the_manual_explains_no_key_that_is_gone() -> None:

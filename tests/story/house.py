@@ -6,9 +6,9 @@ import asyncio
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -27,6 +27,14 @@ PATIENCE: Final = 20.0
 
 SPEED: Final = 100.0
 NOON: Final = 1_800_009_000.0
+
+OPEN: Final = 'dm_policy = "open"\nallow_from = ["*"]'
+"""Everybody may talk to the bot; it belongs to person 7 then."""
+
+IN_A_HURRY: Final = "[limits.per_sender_per_minute]\nowner = 0\npeople = 0\ngroups = 0\nguests = 0\n"
+"""People of a story write faster than others."""
+
+ACCESS: Final = '[access]\nowners = ["telegram:7"]\n'
 
 _STAMP = re.compile(r"\A\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d [+-]\d\d:\d\d\] ")
 
@@ -55,15 +63,16 @@ class House:
     """Where people write to a bot.
 
     `telegram` is what the configuration says of that channel, `more` is TOML behind it; `tools` are
-    added to the tools of the gateway.
+    added to the tools of the gateway. `env` is the environment in which it starts.
     """
 
     home: Path
     api: BotApi
     model: FakeModelApi
     more: str = ""
-    telegram: str = 'dm_policy = "open"\nallow_from = ["*"]'
+    telegram: str = OPEN
     tools: Sequence[Tool] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
     clock: StoryClock = field(default_factory=StoryClock)
     _gateway: Gateway | None = None
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -84,9 +93,10 @@ class House:
         file = self.home / "config.toml"
         file.write_text(self._toml(), encoding="utf-8")
         loaded = config.load(file, {"CRAYFISH_HOME": str(self.home)}, self.home)
-        self._gateway = await open_gateway(loaded, self.clock, env={})
+        self._gateway = await open_gateway(loaded, self.clock, env=self.env)
         if self.tools:
-            self._gateway.worker.turns.tools = Toolbox((*FILE_TOOLS, *self.tools), self.workspace)
+            turns = self._gateway.worker.turns
+            turns.agent = replace(turns.agent, tools=Toolbox((*FILE_TOOLS, *self.tools), redact=turns.redact))
         self._stop = asyncio.Event()
         self._running = asyncio.create_task(self._gateway.run(self._stop))
 
@@ -95,7 +105,8 @@ class House:
             f'[model]\ndialect = "openai"\nbase_url = "{self.model.url}"\nname = "m"\napi_key = "{API_KEY}"\n'
             '[http]\nenabled = false\n[agent]\ntimezone = "Europe/Berlin"\n'
             f'[channels.telegram]\ntoken = "{self.api.token}"\napi_base = "{self.api.url}"\n{self.telegram}\n'
-            f"{self.more}\n"
+            f"{ACCESS if self.telegram.startswith(OPEN) and '[access]' not in self.more else ''}"
+            f"{IN_A_HURRY if '[limits' not in self.more else ''}{self.more}\n"
         )
 
     def ask_to_stop(self) -> None:

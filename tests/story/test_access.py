@@ -37,9 +37,11 @@ async def test_a_stranger_is_let_in_by_the_owner_in_the_chat(empty_house: House)
 
 @pytest.fixture
 async def group(empty_house: House) -> House:
-    """A house in one group, where persons 7 and 8 may talk to the bot."""
+    """A house in one group, where persons 7 (whose bot it is) and 8 may talk to the bot."""
     empty_house.telegram = "dm_policy = 'allowlist'\nallow_from = [7]"
-    empty_house.more = f'[channels.telegram.groups."{GROUP}"]\nallow_from = [7, 8]'
+    empty_house.more = (
+        f'[channels.telegram.groups."{GROUP}"]\nallow_from = [7, 8]\n[access]\nowners = ["telegram:7"]'
+    )
     await empty_house.start()
     return empty_house
 

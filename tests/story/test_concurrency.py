@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gateway.tools.base import ToolContext
+from gateway.tools.base import Group, ToolContext
 from gateway.tools.schema import tool
 from gateway.types import Replay
 from tests.fakes.model_api import Answer, Call, Request, reply
@@ -87,7 +87,7 @@ async def test_stop_during_a_tool_ends_it_and_leaves_a_valid_history(empty_house
     house = empty_house
     began, ended = asyncio.Event(), asyncio.Event()
 
-    @tool(Replay.ONCE)
+    @tool(Replay.ONCE, Group.PLAN)
     async def hang(context: ToolContext) -> str:
         """Never come back."""
         began.set()
@@ -120,7 +120,7 @@ async def test_a_message_in_the_same_moment_as_a_stop_is_answered(empty_house: H
     house = empty_house
     began, may_end = asyncio.Event(), asyncio.Event()
 
-    @tool(Replay.SAFE)
+    @tool(Replay.SAFE, Group.PLAN)
     async def slow_to_end(context: ToolContext) -> str:
         """Clean up before it lets go."""
         began.set()

@@ -13,7 +13,7 @@ from tests.fakes.scripted import ScriptedModel
 from tests.fakes.world import World, said
 
 
-@pytest.mark.parametrize("empty_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("kind", ["sqlite"])
 async def test_a_turn_that_is_cancelled_before_its_first_step_leaves_its_place(
     db: Database, clock: FakeClock
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -264,8 +265,9 @@ class Tripwire:
 
 async def test_a_message_that_always_fails_is_told_once_and_the_next_is_answered(house: House) -> None:
     """Reliability row 29."""
-    wire = Tripwire(house.gateway.worker.turns.model)
-    house.gateway.worker.turns.model = wire
+    turns = house.gateway.worker.turns
+    wire = Tripwire(turns.agent.model)
+    turns.agent = replace(turns.agent, model=wire)
     house.api.say("poison")
     await house.until(lambda: wire.falls > 0)
     house.api.say("hello", chat=8)
@@ -282,8 +284,9 @@ async def test_a_message_that_always_fails_is_told_once_and_the_next_is_answered
 
 async def test_a_message_behind_one_that_always_fails_is_answered_too(house: House) -> None:
     """It joins the poisoned turn, since that is still open, and must not be lost with it."""
-    wire = Tripwire(house.gateway.worker.turns.model)
-    house.gateway.worker.turns.model = wire
+    turns = house.gateway.worker.turns
+    wire = Tripwire(turns.agent.model)
+    turns.agent = replace(turns.agent, model=wire)
     house.api.say("poison")
     await house.until(lambda: wire.falls > 0)
     house.api.say("poison")

@@ -12,7 +12,7 @@ from tests.fakes.bot_api import BotApi
 from tests.fakes.model_api import Call, reply, serving
 from tests.story.house import House, echo, held, is_prefix, roles
 
-pytestmark = pytest.mark.parametrize("empty_url", ["postgres"], indirect=True)
+pytestmark = pytest.mark.parametrize("kind", ["postgres"])
 
 
 @pytest.fixture

@@ -113,7 +113,8 @@ async def test_topics_are_sessions_of_their_own_and_answers_go_where_they_belong
     await house.rests(skipping=1.0)
     addresses = {row[0] for row in house.rows("select address from conversation")}
     assert addresses == {f"telegram:{GROUP}:{thread}" for thread in (*threads, "")}
-    sent = {str(one.params.get("message_thread_id", "")): one.text for one in house.api.sent}
+    seen = {at: text for (_, at), (text, _) in house.api.shown.items()}
+    sent = {str(one.params.get("message_thread_id", "")): seen[one.message_id] for one in house.api.sent}
     assert sent.keys() == {*map(str, threads), ""}
     assert all(f"in {thread or 'general'}" in text for thread, text in sent.items())
 

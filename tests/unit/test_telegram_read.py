@@ -452,6 +452,7 @@ def test_a_pressed_button_hands_its_value_back() -> None:
             message_id="5",
             quote="you: Tea?",
             gesture=True,
+            whisper="99",
         ),
     )
 

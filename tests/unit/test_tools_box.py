@@ -12,20 +12,21 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigError, ToolError
-from gateway.tools.base import Tool, ToolContext
+from gateway.tools.base import Group, Tool, ToolContext
 from gateway.tools.box import MAX_ERROR, MAX_RESULT, MAX_STORED, RESULTS, Toolbox
 from gateway.tools.files import FILE_TOOLS
 from gateway.tools.schema import tool
-from gateway.types import Address, Chat, JsonObject, Replay, Sender, ToolCall, ToolEntry
+from gateway.types import Address, Chat, JsonObject, Level, Replay, Sender, ToolCall, ToolEntry
+from tests.fakes.scripted import situation
 
 
-@tool(Replay.SAFE)
+@tool(Replay.SAFE, Group.PLAN)
 async def say(_context: ToolContext, text: str) -> str:
     """Say it."""
     return text
 
 
-@tool(Replay.ONCE)
+@tool(Replay.ONCE, Group.PLAN)
 async def fail(context: ToolContext, how: str) -> str:
     """Fail in some way."""
     match how:
@@ -39,7 +40,7 @@ async def fail(context: ToolContext, how: str) -> str:
             raise ValueError(how)
 
 
-@tool(Replay.ONCE)
+@tool(Replay.ONCE, Group.PLAN)
 async def hang(_context: ToolContext) -> str:
     """Never answer."""
     await asyncio.Event().wait()
@@ -63,8 +64,8 @@ async def call(
     chat: Chat = Chat.DIRECT,
     seconds: float = 30.0,
 ) -> ToolEntry:
-    context = ToolContext(root, Address("web", "1"), Sender("1"), chat, "call/1")
-    return await Toolbox(TOOLS, root, timeout=seconds).call(ToolCall("call/1", name, args, problem), context)
+    context = ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), chat, "call/1")
+    return await Toolbox(TOOLS, timeout=seconds).call(ToolCall("call/1", name, args, problem), context)
 
 
 async def test_a_result_carries_the_id_and_the_name_of_its_call(root: Path) -> None:
@@ -163,8 +164,8 @@ async def test_a_cancelled_call_is_cancelled(root: Path) -> None:
 async def test_session_10_a_huge_result_is_kept_in_a_file_and_shown_by_its_ends(root: Path) -> None:
     whole = "".join(f"{number:09}\n" for number in range(200_000))
     entry = await call(root, "say", {"text": "x"})
-    box = Toolbox([_returning(whole)], root)
-    context = ToolContext(root, Address("web", "1"), Sender("1"), Chat.DIRECT, "c")
+    box = Toolbox([_returning(whole)])
+    context = ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c")
     entry = await box.call(ToolCall("../../c:1", "huge", {}), context)
     assert len(entry.text) <= MAX_RESULT
     assert entry.text.startswith("000000000\n")
@@ -180,8 +181,8 @@ async def test_stored_results_do_not_pile_up(root: Path) -> None:
     (root / RESULTS).mkdir(parents=True)
     for number in range(MAX_STORED + 5):
         (root / RESULTS / f"{number}.txt").touch()
-    context = ToolContext(root, Address("web", "1"), Sender("1"), Chat.DIRECT, "c")
-    await Toolbox([_returning("x" * 20_000)], root).call(ToolCall("new", "huge", {}), context)
+    context = ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c")
+    await Toolbox([_returning("x" * 20_000)]).call(ToolCall("new", "huge", {}), context)
     names = [path.name for path in (root / RESULTS).iterdir()]
     assert len(names) == MAX_STORED
     assert any(name.startswith("new-") for name in names)
@@ -189,14 +190,14 @@ async def test_stored_results_do_not_pile_up(root: Path) -> None:
 
 async def test_a_result_that_can_not_be_stored_is_still_shown(root: Path) -> None:
     (root / ".crayfish").write_text("in the way")
-    context = ToolContext(root, Address("web", "1"), Sender("1"), Chat.DIRECT, "c")
-    entry = await Toolbox([_returning("x" * 20_000)], root).call(ToolCall("c", "huge", {}), context)
+    context = ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c")
+    entry = await Toolbox([_returning("x" * 20_000)]).call(ToolCall("c", "huge", {}), context)
     assert not entry.is_error
     assert "the full text could not be stored" in entry.text
 
 
 def _returning(text: str) -> Tool:
-    @tool(Replay.SAFE)
+    @tool(Replay.SAFE, Group.PLAN)
     async def huge(_context: ToolContext) -> str:
         """Return much."""
         return text
@@ -204,23 +205,22 @@ def _returning(text: str) -> Tool:
     return huge
 
 
-async def test_a_group_has_no_tools_unless_they_are_named(root: Path) -> None:
-    entry = await call(root, "read", {"path": "a"}, chat=Chat.GROUP)
+async def test_a_tool_that_is_not_for_a_group_does_nothing_there(root: Path) -> None:
+    entry = await call(root, "write", {"path": "a", "content": "x"}, chat=Chat.GROUP)
     assert entry.is_error
-    assert entry.text == "Error: the tool 'read' is not available in a group conversation."
-    assert not Toolbox(TOOLS, root).specs(Chat.GROUP)
-    assert [spec.name for spec in Toolbox(TOOLS, root, in_groups={"say"}).specs(Chat.GROUP)] == ["say"]
+    assert entry.text == "Error: the tool 'write' is not available here: it is not for groups."
+    assert not (root / "a").exists()
 
 
 def test_specs_are_ordered_by_name_and_always_the_same_object(tmp_path: Path) -> None:
-    box = Toolbox(TOOLS, tmp_path)
-    names = [spec.name for spec in box.specs(Chat.DIRECT)]
+    box = Toolbox(TOOLS)
+    names = [spec.name for spec in box.specs(situation())]
     assert names == sorted(names)
-    assert box.specs(Chat.DIRECT) is box.specs(Chat.DIRECT)
+    assert box.specs(situation()) is box.specs(situation())
 
 
 def test_the_file_tools_cost_little_of_a_request(tmp_path: Path) -> None:
-    specs = Toolbox(FILE_TOOLS, tmp_path).specs(Chat.DIRECT)
+    specs = Toolbox(FILE_TOOLS).specs(situation())
     assert len(json.dumps([[spec.name, spec.description, spec.parameters] for spec in specs])) < 1500
 
 
@@ -229,9 +229,9 @@ def test_the_file_tools_cost_little_of_a_request(tmp_path: Path) -> None:
     [("read", True), ("read_file", True), ("write", False), ("write_file", False), ("no_such_tool", True)],
 )
 def test_a_call_may_run_again_only_if_it_changes_nothing(tmp_path: Path, name: str, expected: bool) -> None:
-    assert Toolbox(TOOLS, tmp_path).replayable(name) is expected
+    assert Toolbox(TOOLS).replayable(name) is expected
 
 
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Two tools are called 'say'"):
-        Toolbox([say, say], tmp_path)
+        Toolbox([say, say])

@@ -7,12 +7,12 @@ from typing import Literal
 import pytest
 
 from gateway.errors import ToolError
-from gateway.tools.base import ToolContext
+from gateway.tools.base import Group, ToolContext
 from gateway.tools.schema import arguments, tool
 from gateway.types import Json, JsonObject, Replay
 
 
-@tool(Replay.ONCE)
+@tool(Replay.ONCE, Group.PLAN)
 async def order(
     _context: ToolContext,
     what: str,
@@ -53,7 +53,7 @@ def test_a_type_without_a_schema_is_an_error_when_the_tool_is_made() -> None:
         return data.decode()
 
     with pytest.raises(TypeError, match="bytes"):
-        tool(Replay.SAFE)(bad)
+        tool(Replay.SAFE, Group.PLAN)(bad)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,21 @@ from gateway.models.anthropic import messages as anthropic_messages
 from gateway.models.base import Picture, Prompt
 from gateway.models.calls import Names
 from gateway.models.habits import Habits
+from gateway.models.ollama import messages as ollama_messages
 from gateway.models.openai import messages as openai_messages
 from gateway.models.render import user_text
-from gateway.types import AssistantEntry, Attachment, Chat, Entry, Kind, Media, Sender, UserEntry
+from gateway.types import (
+    AssistantEntry,
+    Attachment,
+    Chat,
+    Entry,
+    Kind,
+    Media,
+    Sender,
+    ToolCall,
+    ToolEntry,
+    UserEntry,
+)
 from gateway.vision import MOST, TURNS, pictures, recent
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 20
@@ -87,6 +101,79 @@ def test_anthropic_gets_pictures_before_the_words() -> None:
     (message,) = anthropic_messages(prompt, "m", Names.of(()))
     assert [part["type"] for part in message["content"]] == ["image", "text"]
     assert message["content"][0]["source"] == {"type": "base64", "media_type": "image/png", "data": "QUJD"}
+
+
+LOOKED: Sequence[Entry] = (
+    said("what is on them?"),
+    AssistantEntry(
+        "", (ToolCall("c1", "read", {"path": "a.png"}), ToolCall("c2", "read", {"path": "b.png"}))
+    ),
+    ToolEntry("c1", "read", "[a.png: PNG, 10 bytes]", attachments=(picture("a.png"),)),
+    ToolEntry("c2", "read", "[b.png: PNG, 10 bytes]", attachments=(picture("b.png"),)),
+)
+SHOWN = Prompt(
+    system="",
+    entries=LOOKED,
+    pictures={"a.png": Picture("image/png", "QUFB"), "b.png": Picture("image/png", "QkJC")},
+)
+
+
+def test_pictures_that_tools_brought_are_shown_like_those_of_people() -> None:
+    assert recent(LOOKED) == ["a.png", "b.png"]
+
+
+def test_openai_gets_the_pictures_of_tools_behind_all_their_results() -> None:
+    _, called, first, second, shown = openai_messages(SHOWN, "m", Habits(), Names.of(()))
+    assert [call["id"] for call in called["tool_calls"]] == ["c1", "c2"]
+    assert first == {"role": "tool", "tool_call_id": "c1", "content": "[a.png: PNG, 10 bytes]"}
+    assert second["content"] == "[b.png: PNG, 10 bytes]"
+    assert shown["role"] == "user"
+    assert [part["image_url"]["url"] for part in shown["content"][1:]] == [
+        "data:image/png;base64,QUFB",
+        "data:image/png;base64,QkJC",
+    ]
+
+
+def test_the_messages_with_pictures_of_tools_stay_the_first_ones_of_the_next_prompt() -> None:
+    now = openai_messages(SHOWN, "m", Habits(), Names.of(()))
+    later = replace(SHOWN, entries=[*LOOKED, AssistantEntry("a cat and a dog"), said("thanks")])
+    assert openai_messages(later, "m", Habits(), Names.of(()))[: len(now)] == now
+
+
+def test_where_roles_must_take_turns_a_word_stands_between_a_tool_and_its_picture() -> None:
+    habits = Habits(alternates=True)
+    roles = [message["role"] for message in openai_messages(SHOWN, "m", habits, Names.of(()))]
+    assert roles == ["user", "assistant", "tool", "tool", "assistant", "user"]
+
+
+def test_a_model_that_sees_nothing_gets_the_line_of_the_result() -> None:
+    messages = openai_messages(SHOWN, "m", Habits(pictures=False), Names.of(()))
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "tool"]
+
+
+def test_anthropic_gets_the_pictures_of_tools_in_their_results() -> None:
+    *_, message = anthropic_messages(SHOWN, "m", Names.of(()))
+    first, second = message["content"]
+    assert [part["type"] for part in first["content"]] == ["text", "image"]
+    assert second["content"][1]["source"]["data"] == "QkJC"
+    assert second["tool_use_id"] == "c2"
+
+
+def test_ollama_gets_the_pictures_of_tools_beside_their_results() -> None:
+    *_, first, second = ollama_messages(SHOWN, Names.of(()))
+    assert first == {
+        "role": "tool",
+        "tool_name": "read",
+        "content": "[a.png: PNG, 10 bytes]",
+        "images": ["QUFB"],
+    }
+    assert second["images"] == ["QkJC"]
+
+
+def test_size_013_a_picture_with_too_many_pixels_is_never_sent(tmp_path: Path) -> None:
+    head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (65535).to_bytes(4) * 2
+    (tmp_path / "bomb.png").write_bytes(head + b"x" * 20_000)
+    assert pictures(tmp_path, ["bomb.png"]) == {}
 
 
 @pytest.mark.parametrize(

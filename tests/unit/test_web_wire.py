@@ -9,7 +9,7 @@ import pytest
 from adapters.web import wire
 from adapters.web.guard import Refusal
 from adapters.web.wire import ChatRequest
-from gateway.feed import TurnEnded, TurnGone
+from gateway.feed import Compacted, TurnEnded, TurnGone
 
 
 def test_a_chat_request_has_defaults() -> None:
@@ -75,3 +75,7 @@ def test_a_number_must_be_one(text: str) -> None:
 
 def test_a_turn_that_was_cut_off_is_no_longer_under_way() -> None:
     assert wire.events(TurnGone("1.1"), "main") == [{"type": "progress", "status": "done"}]
+
+
+def test_people_see_that_a_conversation_was_summed_up() -> None:
+    assert wire.events(Compacted(6, 3), "main") == [{"type": "compacted", "entries": 6, "kept": 3}]
