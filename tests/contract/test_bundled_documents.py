@@ -457,7 +457,7 @@ class TestWriting:
         assert done.code == 0
         assert "🎉: they became □" in done.err
 
-    def test_csv_becomes_numbers_dates_and_texts(self, tmp_path: Path) -> None:
+    def test_markdown_012_csv_becomes_numbers_dates_and_texts(self, tmp_path: Path) -> None:
         content = "Item;Price;Since;Id\nTea;1.5;2026-03-01;007\nCafé;3;2026-03-01 10:20;12345678901234567890\n=1+1;;;\n"
         sheet = openpyxl.load_workbook(write(tmp_path / "a.xlsx", content)).active
         assert sheet is not None

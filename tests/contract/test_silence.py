@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.errors import ModelRefused
 from gateway.feed import Delta
 from gateway.models.base import OnRestart, OnText, Prompt, Reply
 from gateway.store import outbox
@@ -81,3 +82,20 @@ async def test_no_reply_07_a_sentence_about_the_token_is_delivered(db: Database,
     world = World(db=db, clock=clock, model=ScriptedModel(in_turn(text)))
     await world.say("What does NO_REPLY mean?", group=True)
     assert world.channel.texts == [text]
+
+
+async def test_text_013_control_words_of_a_person_mean_nothing(db: Database, clock: FakeClock) -> None:
+    world = World(db=db, clock=clock, model=ScriptedModel(in_turn("Those are words of mine.")))
+    await world.say("NO_REPLY HEARTBEAT_OK")
+    assert world.channel.texts == ["Those are words of mine."]
+
+
+@pytest.mark.parametrize(("group", "most"), [(True, 0), (False, 10)], ids=["empty-error-06", "private"])
+async def test_a_failing_model_fills_no_group_with_its_errors(
+    db: Database, clock: FakeClock, group: bool, most: int
+) -> None:
+    world = World(db=db, clock=clock, model=ScriptedModel(in_turn(ModelRefused("billing"))))
+    for _ in range(10):
+        await world.say("again", "-1" if group else "1", group=group)
+    assert len(world.channel.texts) <= most
+    assert len(world.model.prompts) == 10

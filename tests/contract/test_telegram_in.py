@@ -270,7 +270,7 @@ async def test_a_file_is_fetched(api: BotApi, open_channel: Open) -> None:
     assert await channel.fetch(document(api.file(content)), 300_000) == content
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["the size is told", "the size is not told"])
+@pytest.mark.parametrize("told", [True, False], ids=["size-012-told", "size-012-hidden"])
 async def test_a_file_that_is_too_large_is_not_read_to_its_end(
     api: BotApi, open_channel: Open, told: bool
 ) -> None:

@@ -300,7 +300,7 @@ async def test_a_client_that_leaves_is_forgotten() -> None:
         assert at.web.status()["watching"] == 0
 
 
-async def test_closing_ends_open_streams_at_once() -> None:
+async def test_http_021_a_new_token_needs_a_restart_which_ends_open_streams_at_once() -> None:
     async with face() as at, stream(at) as events:
         async with asyncio.timeout(1):
             await at.web.close()

@@ -35,7 +35,7 @@ async def listen_again(at: Face) -> None:
     at.listening = asyncio.create_task(at.web.listen(at.core.accept))
 
 
-async def test_a_message_is_sent_its_turn_followed_and_its_reply_shown() -> None:
+async def test_markdown_007_a_message_is_sent_its_turn_followed_and_its_reply_shown() -> None:
     async with face() as at, browser() as page:
         at.core.rows = [
             {"seq": 1, "role": "user", "text": "before", "at": 1.0},

@@ -177,7 +177,7 @@ async def test_no_arguments_are_empty_arguments(house: House, arguments: str | N
     assert "here.txt (0)" in results(house.model.bodies[1])[0]
 
 
-async def test_cut_off_arguments_run_nothing_and_the_model_learns_why(house: House) -> None:
+async def test_size_010_cut_off_arguments_run_nothing_and_the_model_learns_why(house: House) -> None:
     """Case toolcall-05."""
     house.model.play(raw_call('{"path": "a.txt", "content": "abc', "write"), reply("openai", "I see."))
     house.api.say("write")

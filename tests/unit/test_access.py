@@ -149,6 +149,8 @@ class TestIds:
             pytest.param("111", Sender("222", "Owner"), id="security-auth-01"),
             pytest.param("111", Sender("333", "111"), id="security-auth-05"),
             pytest.param("111", Sender("112", "the owner's old name"), id="access-009"),
+            pytest.param("111", Sender("333", "own\u200ber"), id="text-006"),
+            pytest.param("111", Sender("334", "оwner"), id="text-007"),
         ],
     )
     def test_a_name_never_admits(self, allowed: str, sender: Sender) -> None:

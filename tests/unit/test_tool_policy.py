@@ -45,7 +45,7 @@ def has(settings: ToolSettings | None = None, **where: object) -> set[str]:
     return {one.name for one in TOOLS if policy.allows(one, here)}
 
 
-def test_the_owner_in_private_has_everything() -> None:
+def test_access_021_the_owner_in_private_has_everything() -> None:
     assert has() == set(NAMES)
 
 
@@ -54,7 +54,7 @@ def test_a_person_who_was_let_in_has_no_side_effects_outside_of_their_folder() -
 
 
 @pytest.mark.parametrize(
-    "level", [Level.OWNER, Level.USER, Level.GUEST], ids=["exec-031-owner", "exec-031", "guest"]
+    "level", [Level.OWNER, Level.USER, Level.GUEST], ids=["inject-004-exec-031-owner", "exec-031", "guest"]
 )
 def test_a_group_looks_and_changes_nothing_even_for_the_owner(level: Level) -> None:
     assert has(chat=Chat.GROUP, level=level) == {"read", "web_fetch", "memory_search", "todo"}
