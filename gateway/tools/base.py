@@ -104,8 +104,7 @@ class Ask:
 class Tool(Protocol):
     """A function for the model. `parameters` is a JSON Schema object; `replay` says what a crash may do.
 
-    `group` is what it is about. `untrusted`: its results are what strangers wrote. `private`: its results
-    are what only this conversation may see. `timeout` is its own limit in seconds, None for the usual one.
+    `group` is what it is about. `private`: its results are what only this conversation may see. `timeout` is its own limit in seconds, None for the usual one.
     """
 
     @property
@@ -124,13 +123,14 @@ class Tool(Protocol):
     def group(self) -> Group: ...
 
     @property
-    def untrusted(self) -> bool: ...
-
-    @property
     def private(self) -> bool: ...
 
     @property
     def timeout(self) -> float | None: ...
+
+    def taints(self, args: Mapping[str, Json]) -> bool:
+        """Return whether the result of such a call is what strangers wrote."""
+        ...
 
     async def check(self, args: Mapping[str, Json], context: ToolContext) -> Ask | None:
         """Return what a person must allow before this call runs; must have no effect.

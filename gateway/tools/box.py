@@ -72,7 +72,7 @@ log = logging.getLogger(__name__)
 
 
 class Toolbox:
-    """All tools, and who may use which.
+    """All tools, and who may use which. `changes` counts how often there were others.
 
     `timeout` is the limit of one call in seconds, for tools that have none of their own. `redact` takes the
     secrets out of what they bring, before it is stored or seen (attack secrets-006).
@@ -144,10 +144,10 @@ class Toolbox:
         tool = self._tools.get(self._known(name))
         return tool is None or tool.replay is Replay.SAFE
 
-    def brings(self, name: str) -> tuple[bool, bool]:
-        """Return whether the results of a tool are what strangers wrote, and whether they are private."""
-        tool = self._tools.get(self._known(name))
-        return (False, False) if tool is None else (tool.untrusted, tool.private)
+    def brings(self, call: ToolCall) -> tuple[bool, bool]:
+        """Return whether the result of a call is what strangers wrote, and whether it is private."""
+        tool = self._tools.get(self._known(call.name))
+        return (False, False) if tool is None else (tool.taints(call.args), tool.private)
 
     async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
         """Return what a person must allow before a call runs, or its result if it never will."""

@@ -174,7 +174,7 @@ class Runner:
             )
         if plan.question and not context.approved:
             raise ToolDenied(f"it was not run: a person must allow it, because {plan.question}")
-        process = await self.processes.start(context.conversation_id, await self._launch(plan, timeout))
+        process = await self.processes.start(context.conversation_id, self._launch(plan, timeout))
         try:
             if command.background:
                 return await self._send_off(process, context)
@@ -194,9 +194,7 @@ class Runner:
         self.processes.forget(context.conversation_id, process)
         return f"{process.output.text().rstrip()}\n{_summary(process, process.ended or 0.0)}".lstrip()
 
-    async def _launch(self, plan: Plan, timeout: float) -> Launch:  # noqa: ASYNC109 - passed on
-        temporary = plan.view.temporary
-        await asyncio.to_thread(functools.partial(temporary.mkdir, mode=0o700))
+    def _launch(self, plan: Plan, timeout: float) -> Launch:
         limits = Limits(cpu=round(timeout) + 5, memory=self.settings.memory_mb * 2**20)
         return Launch(
             argv=plan.sandbox.command(plan.argv, plan.view, limits),
@@ -205,7 +203,7 @@ class Runner:
             shown=plan.command.text,
             timeout=timeout,
             most=self.settings.max_output,
-            temporary=temporary,
+            temporary=plan.view.temporary,
             stdin=plan.command.stdin.encode("utf-8", "replace"),
             sweep=plan.sandbox.tier is not Tier.BWRAP,
         )
@@ -482,7 +480,14 @@ def _exec_tool(runner: Runner) -> FunctionTool:
         del timeout
         return await runner.check(Command(command, workdir, reach, background), context)
 
-    @tool(Replay.ONCE, Group.RUNTIME, private=True, timeout=float(MAX_TIMEOUT + _MARGIN), asks=asks)
+    @tool(
+        Replay.ONCE,
+        Group.RUNTIME,
+        untrusted=lambda args: args.get("reach", "workspace") != "workspace",
+        private=True,
+        timeout=float(MAX_TIMEOUT + _MARGIN),
+        asks=asks,
+    )
     async def exec(  # noqa: A001 - the tool's name, and its arguments
         context: ToolContext,
         command: str,

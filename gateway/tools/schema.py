@@ -28,6 +28,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 Run: TypeAlias = Callable[..., Awaitable[str]] | Callable[..., Awaitable[Output]]
+Taints: TypeAlias = Callable[[Mapping[str, Json]], bool]
 Check: TypeAlias = Callable[..., Awaitable[Ask | None]]
 
 
@@ -44,10 +45,14 @@ class FunctionTool:
     replay: Replay
     run: Run
     group: Group
-    untrusted: bool = False
+    untrusted: bool | Taints = False
     private: bool = False
     timeout: float | None = None
     asks: Check | None = None
+
+    def taints(self, args: Mapping[str, Json]) -> bool:
+        """Return whether the result of such a call is what strangers wrote."""
+        return self.untrusted if isinstance(self.untrusted, bool) else self.untrusted(args)
 
     async def check(self, args: Mapping[str, Json], context: ToolContext) -> Ask | None:
         """Return what a person must allow before this call runs. Raises: ToolDenied."""
@@ -62,7 +67,7 @@ def tool(
     replay: Replay,
     group: Group,
     *,
-    untrusted: bool = False,
+    untrusted: bool | Taints = False,
     private: bool = False,
     timeout: float | None = None,
     asks: Check | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,15 +11,21 @@ from gateway.access import Policy
 from gateway.approvals import PRESSED
 from gateway.bell import Bell
 from gateway.commands import Commands
+from gateway.errors import DeliveryError
 from gateway.intake import Intake
+from gateway.store import history
 from gateway.store.engine import Database
-from gateway.tools.base import Ask
+from gateway.tools.base import Ask, Group, ToolContext
+from gateway.tools.box import Toolbox
+from gateway.tools.schema import tool
 from gateway.types import (
     Address,
     Button,
     Chat,
     Entry,
     Kind,
+    Outgoing,
+    Replay,
     Sender,
     Stimulus,
     ToolCall,
@@ -63,7 +70,7 @@ class Desk:
         )
 
     async def hear(
-        self, text: str, sender: str = "7", address: Address = HERE, *, gesture: bool = False
+        self, text: str, sender: str = "7", address: Address = HERE, *, pressed: bool = False
     ) -> None:
         """Take in what somebody wrote or pressed, and work until all is quiet."""
         one = said(text)
@@ -77,7 +84,8 @@ class Desk:
                     text=text,
                     at=one.at,
                     chat=chat,
-                    gesture=gesture,
+                    gesture=pressed,
+                    whisper=f"screen of {sender}" if pressed else "",
                 )
             ]
         )
@@ -85,7 +93,7 @@ class Desk:
 
     async def press(self, label: str, sender: str = "7", address: Address = HERE) -> None:
         """Press a button of the newest message that has such a one."""
-        await self.hear(PRESSED + self.button(label).value, sender, address, gesture=True)
+        await self.hear(PRESSED + self.button(label).value, sender, address, pressed=True)
 
     def button(self, label: str) -> Button:
         rows = [row for message in reversed(self.world.channel.sent) for row in message.buttons]
@@ -94,6 +102,11 @@ class Desk:
     @property
     def texts(self) -> list[str]:
         return self.world.channel.texts
+
+    @property
+    def whispers(self) -> list[tuple[str, str]]:
+        """Return what only one person saw, and who."""
+        return [(one.whisper, one.text) for one in self.world.channel.sent if one.whisper]
 
     def results(self) -> list[ToolEntry]:
         """Return what the model saw of the tools."""
@@ -183,7 +196,7 @@ class TestApprovals:
         value = before.button("Allow once").value
         after = Desk(db, clock, "done")
         await after.world.recover()
-        await after.hear(PRESSED + value, gesture=True)
+        await after.hear(PRESSED + value, pressed=True)
         assert (before.tools.ran, len(after.tools.ran)) == ([], 1)
         assert after.texts[-1] == "done"
 
@@ -283,3 +296,111 @@ class TestApprovals:
         assert "characters more" in card.text
         assert "````" in card.text
         assert len(card.text) < 4000
+
+
+class TestCards:
+    """A question that is open no more has no buttons, and says what became of it."""
+
+    @pytest.mark.parametrize(
+        ("how", "said"),
+        [
+            pytest.param("Allow once", "Allowed once", id="approval-02-allowed"),
+            pytest.param("Always", "Allowed from now on", id="approval-02-always"),
+            pytest.param("Deny", "Denied", id="approval-02-denied"),
+            pytest.param("yes", "Allowed once", id="approval-05-yes"),
+            pytest.param("/stop", "Withdrawn", id="stopped"),
+            pytest.param("/new", "Withdrawn", id="new-session"),
+            pytest.param("something else", "Withdrawn", id="passed-over"),
+            pytest.param("", "Nobody answered in time", id="too-late"),
+        ],
+    )
+    async def test_a_card_says_in_its_place_what_became_of_it(self, desk: Desk, how: str, said: str) -> None:
+        await desk.hear("uptime")
+        if how in ("Allow once", "Always", "Deny"):
+            await desk.press(how)
+        elif how:
+            await desk.hear(how)
+        else:
+            desk.clock.time += 1801
+        await desk.world.settle()
+        (card,) = desk.world.channel.edits
+        assert (card.replaces, card.address, card.buttons) == ("1", HERE, ())
+        assert card.text == f"**{said}:** run a command\n\n```\nrm -rf build\n```"
+
+    async def test_approval_02_a_late_press_changes_no_card(self, desk: Desk) -> None:
+        await desk.hear("uptime")
+        await desk.press("Deny")
+        await desk.press("Allow once")
+        assert len(desk.world.channel.edits) == 1
+
+    async def test_approval_02_whoever_pressed_is_told_alone(self, desk: Desk) -> None:
+        await desk.hear("uptime")
+        await desk.press("Allow once", sender="9")
+        await desk.press("Allow once")
+        assert desk.whispers == [
+            ("screen of 9", "Only my owner may do that."),
+            ("screen of 7", "Allowed once: run a command"),
+        ]
+
+    async def test_what_is_typed_is_answered_for_everybody(self, desk: Desk) -> None:
+        await desk.hear("uptime")
+        await desk.hear("/approve")
+        assert desk.whispers == []
+        assert "Allowed once: run a command" in desk.texts
+
+    async def test_a_card_that_never_arrived_is_not_changed(self, desk: Desk) -> None:
+        def refuse(message: Outgoing) -> None:
+            if message.buttons:
+                raise DeliveryError("no")
+
+        desk.world.channel.fail = refuse
+        await desk.hear("uptime")
+        await desk.hear("/deny")
+        assert desk.world.channel.edits == []
+        assert desk.texts == ["Denied: run a command", "done"]
+
+    async def test_the_page_finds_a_question_until_it_is_answered(self, desk: Desk, db: Database) -> None:
+        await desk.hear("uptime")
+        (open_one,) = await db.read(lambda tx: history.questions(tx, HERE))
+        (sent,) = await db.read(lambda tx: history.replies_after(tx, HERE, 0))
+        assert open_one | {"key": ""} == sent
+        assert [label for label, _ in open_one["buttons"][0]] == ["Allow once", "Always", "Deny"]
+        await desk.press("Deny")
+        assert await db.read(lambda tx: history.questions(tx, HERE)) == []
+        later = await db.read(lambda tx: history.replies_after(tx, HERE, sent["id"]))
+        assert [one.get("replaces") for one in later] == [None, "1", None], "the word first"
+
+
+class TestTaint:
+    """What a turn has read decides what must be asked; the transcript alone knows it, so a restart does too."""
+
+    @pytest.mark.parametrize(
+        ("args", "tainted"),
+        [
+            ({}, False),
+            ({"reach": "workspace"}, False),
+            ({"reach": "network"}, True),
+            ({"reach": "host"}, True),
+        ],
+        ids=["plain", "workspace", "network", "host"],
+    )
+    async def test_inject_001_what_a_command_brings_from_outside_taints_the_turn(
+        self, db: Database, clock: FakeClock, args: dict[str, str], tainted: bool
+    ) -> None:
+        seen: list[bool] = []
+
+        @tool(Replay.SAFE, Group.PLAN, untrusted=lambda given: given.get("reach", "workspace") != "workspace")
+        async def look(context: ToolContext, reach: str = "workspace") -> str:
+            """Look."""
+            seen.append(context.tainted)
+            return reach
+
+        world = World(
+            db=db,
+            clock=clock,
+            model=ScriptedModel(in_turn(calls(call("look", **args)), calls(call("look")), "ok")),
+        )
+        turns = world.worker.turns
+        turns.agent = replace(turns.agent, tools=Toolbox([look]))
+        await world.say("go")
+        assert seen == [False, tainted]

@@ -104,7 +104,7 @@ class ScriptedTools:
     def replayable(self, name: str) -> bool:
         return name != "act"
 
-    def brings(self, name: str) -> tuple[bool, bool]:
+    def brings(self, call: ToolCall) -> tuple[bool, bool]:
         return False, False
 
     async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
