@@ -54,8 +54,8 @@ async def main(turns: int, profile: int) -> None:
         workspace.seed()
         tools = Toolbox(FILE_TOOLS)
         world = World(db=db, clock=clock, model=ScriptedModel(lambda _: AssistantEntry(ANSWER)))
-        turns = world.worker.turns
-        turns.agent = replace(turns.agent, prompts=Prompts(workspace, tools.specs, "UTC", clock))
+        runner = world.worker.turns
+        runner.agent = replace(runner.agent, prompts=Prompts(workspace, tools.specs, "UTC", clock))
         profiler = cProfile.Profile()
         print(f"{'turns':>10} {'ms wall':>9} {'ms CPU':>8} {'kB disk':>8} {'ms for the prompt':>18}")
         for start in range(0, turns, BATCH):

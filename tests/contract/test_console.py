@@ -22,7 +22,7 @@ from gateway.clock import SystemClock
 from gateway.errors import StoreError
 from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from gateway.types import Address, Outgoing, Stimulus
-from tests.fakes.web_face import TOKEN, Face, eventually, face
+from tests.fakes.web_face import MAIN, TOKEN, Face, eventually, face
 
 ROOT = Path(__file__).parents[2]
 Talk = Callable[[Stimulus], Awaitable[None]]
@@ -180,6 +180,42 @@ async def test_a_person_sees_a_turn_as_it_happens_and_its_reply_once() -> None:
     )
 
 
+async def test_a_person_sees_the_plan_of_a_longer_task() -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        for event in (
+            ToolStarted("todo", {}),
+            ToolEnded("todo", is_error=False, plan="[x] read\n[>] mend"),
+            TurnEnded("Done.", (stimulus.key,)),
+        ):
+            feed.publish(stimulus.address, event)
+        await say(channel, "Done.")
+        channel.terminal.put(None)  # type: ignore[attr-defined]  # it is a Paper here
+
+    paper = Paper(interactive=True).put("mend it")
+    await Core(talk).chat(paper)
+    assert paper.shown == "> todo\n  [x] read\n  [>] mend\nDone.\n"
+
+
+@pytest.mark.parametrize("command", [True, False], ids=["answered-here", "answered-elsewhere"])
+async def test_what_became_of_a_question_is_said_in_one_line(command: bool) -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        if command:
+            await say(channel, "Denied: run a command", key=f"command:{stimulus.key}")
+        await channel.send(
+            Outgoing(
+                key="approval:1:settled",
+                address=Address("console", "main"),
+                text="**Denied:** run a command\n\n```\nrm -rf build\n```",
+                replaces="approval:1",
+            )
+        )
+        channel.terminal.put(None)  # type: ignore[attr-defined]  # it is a Paper here
+
+    paper = Paper(interactive=True).put("/deny")
+    await Core(talk).chat(paper)
+    assert paper.shown == "Denied: run a command\n"
+
+
 async def test_a_persons_lines_go_in_while_a_turn_runs() -> None:
     async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
         if stimulus.text == "/stop":
@@ -327,9 +363,12 @@ async def test_a_person_talks_with_a_running_gateway() -> None:
         await eventually(lambda: "you said hello\n" in paper.shown)
         await at.send("an alert")
         await eventually(lambda: "an alert\n" in paper.shown)
+        at.feed.publish(MAIN, ToolEnded("todo", is_error=False, plan="[>] mend"))
+        await at.send("**Denied:** it\n\nrm", replaces="approval:1")
+        await eventually(lambda: "Denied: it\n" in paper.shown)
         paper.put("/exit")
         assert await talk == 0
-        assert paper.shown == "you said hello\nan alert\n"
+        assert paper.shown == "you said hello\nan alert\n  [>] mend\nDenied: it\n"
 
 
 async def test_a_long_turn_of_a_running_gateway_is_awaited() -> None:

@@ -700,7 +700,6 @@ async def test_the_log_shows_the_lines_that_are_wanted(boxed: House, nap: str) -
 async def test_a_program_that_can_not_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     processes = Processes(SystemClock())
     temporary = tmp_path / "private"
-    temporary.mkdir()
     launch = Launch(
         argv=["/no/such/program"], cwd=tmp_path, env={}, shown="x", timeout=1, temporary=temporary
     )

@@ -239,10 +239,9 @@ async def test_without_a_configured_interval_nothing_runs_until_there_is_an_item
     assert heart.calls == 1
 
 
-async def test_fifty_beats_cost_the_same_each_and_leave_no_trace_in_any_chat(
+async def test_cost_02_fifty_beats_cost_the_same_each_and_leave_no_trace_in_any_chat(
     make: Make, db: Database
 ) -> None:
-    """Cases cost-02 and heartbeat-reply-01."""
     heart = await met(make())
     for number in range(20):
         await heart.world.say(f"message {number} " + "x" * 500)
@@ -484,7 +483,7 @@ async def test_a_chat_that_refuses_for_good_is_not_written_to_until_somebody_wri
 @pytest.mark.parametrize(
     ("target", "owners", "sent"),
     [
-        ("owner", OWNER, "fake:1:"),
+        pytest.param("owner", OWNER, "fake:1:", id="routing-01"),
         ("owner", [], None),
         ("owner", [("gone", "7"), ("fake", "7")], "fake:1:"),
         ("owner", [("fake", "8")], None),

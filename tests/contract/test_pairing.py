@@ -329,7 +329,7 @@ class TestLevels:
         assert levels == ["owner", "user", "guest", "owner", "user"]
 
     async def test_what_comes_from_inside_has_no_level(self, db: Database) -> None:
-        await Inbox(db).put([lambda _tx, _now: _arrival(said("x"))])
+        await Inbox(db).put([lambda _tx, _now: _arrival(replace(said("x"), sender=Sender("7", "Ann")))])
         (claim,), _ = await Journal(db, "test").claim(1)
         (entry,) = claim.transcript
         assert isinstance(entry, UserEntry)

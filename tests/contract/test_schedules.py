@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
@@ -15,18 +16,21 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway import cron
+from gateway.access import Policy
 from gateway.agenda import Agenda
 from gateway.bell import Bell
 from gateway.errors import ModelBusy, ModelRefused, StoreError
+from gateway.intake import level_now
 from gateway.models.base import Prompt
+from gateway.store import members
 from gateway.store.engine import Database, Work, open_database
 from gateway.store.firing import ALERT_EVERY, BACKOFF, KEEP_RUNS, MAX_FAILURES, retry
 from gateway.store.jobs import Delivery, Job, Rules, Run, Session, State, Status, Wanted, summary
 from gateway.store.schedules import Schedules
-from gateway.store.tables import conversation, entry, inbound, schedule, schedule_run
+from gateway.store.tables import conversation, entry, inbound, member, schedule, schedule_run
 from gateway.store.usage import Ledger
 from gateway.timer import Timer
-from gateway.types import Address, AssistantEntry, Chat, Kind, Sender, UserEntry
+from gateway.types import Address, AssistantEntry, Chat, Kind, Level, Sender, UserEntry
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, call, calls, in_turn, people
 from tests.fakes.world import World
@@ -404,6 +408,95 @@ class TestFailures:
         found, same = retry(cron.parse_cron(when), failures, attempt, now, BERLIN)
         assert found is not None
         assert (found - now, same) == expected
+
+
+class TestRights:
+    """What a run may do is what whoever set it may do then, not when it was set (spec CR-13)."""
+
+    @pytest.fixture
+    def office(self, db: Database, clock: FakeClock) -> Office:
+        policies = {"fake": Policy(section="channels.fake", owners=("1",), allow_from=("8",))}
+        return open_office(db, clock, replace(RULES, level=functools.partial(level_now, policies)))
+
+    async def let_in(self, office: Office, level: Level) -> None:
+        row = {"channel": "fake", "sender": "7", "role": level, "name": "Ann", "at": 0.0}
+        await office.schedules.db.write(lambda tx: tx.execute(sa.insert(member).values(row)).rowcount)
+
+    async def shut_out(self, office: Office) -> None:
+        assert await office.schedules.db.write(lambda tx: members.revoke(tx, "fake", "7"))
+
+    async def test_a_schedule_of_somebody_who_is_not_let_in_any_more_is_switched_off_and_says_so(
+        self, office: Office
+    ) -> None:
+        await self.let_in(office, Level.USER)
+        job = await office.add("0 * * * *")
+        await office.until("2026-06-01T09:00")
+        assert office.texts == ["tea!"]
+        await self.shut_out(office)
+        await office.until("2026-06-01T10:00")
+        await office.until("2026-06-01T11:00")
+        assert len(office.world.model.prompts) == 1
+        [notice] = office.texts[1:]
+        assert notice.startswith(
+            "I have switched the schedule “tea” off: whoever set it is not let in any more."
+        )
+        now = await office.only()
+        assert (now.state, now.next_at) == (State.OFF, None)
+        assert len(await office.runs(job.id)) == 1
+
+    async def test_nor_can_it_be_run_by_hand(self, office: Office) -> None:
+        await self.let_in(office, Level.USER)
+        await office.add("0 * * * *")
+        await self.shut_out(office)
+        with pytest.raises(ValueError, match="whoever set it is not let in any more"):
+            await office.schedules.run("tea")
+        await office.world.settle()
+        assert office.world.model.prompts == []
+
+    async def test_a_failed_run_is_not_tried_again_for_somebody_who_was_shut_out(
+        self, office: Office
+    ) -> None:
+        await self.let_in(office, Level.USER)
+        await office.add("+20m")
+        office.world.model.answer = in_turn(ModelBusy("503"))
+        await office.work(1200)
+        await self.shut_out(office)
+        await office.work(60)
+        assert len(office.world.model.prompts) == 1
+        assert (await office.only()).problem == "whoever set it is not let in any more"
+
+    @pytest.mark.parametrize(
+        ("then", "sender", "now"),
+        [("owner", "7", "user"), ("user", "1", "owner"), ("owner", "8", "user")],
+        ids=["by approval", "as owner of the configuration", "as person of the configuration"],
+    )
+    async def test_a_run_has_the_rights_of_now(
+        self, office: Office, then: str, sender: str, now: str
+    ) -> None:
+        await self.let_in(office, Level.USER)
+        await office.add("30 8 * * *", sender=Sender(sender, level=then))
+        await office.work(1800)
+        [said] = office.world.model.prompts[0].entries
+        assert isinstance(said, UserEntry)
+        assert said.sender == Sender(sender, level=now)
+
+    async def test_who_may_write_only_because_everybody_may_has_lost_the_schedules(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        policies = {"fake": Policy(section="channels.fake", mode="open", allow_from=("*",))}
+        office = open_office(db, clock, replace(RULES, level=functools.partial(level_now, policies)))
+        await office.add("30 8 * * *")
+        await office.work(1800)
+        assert office.world.model.prompts == []
+        assert (await office.only()).state is State.OFF
+
+    async def test_a_node_that_does_not_listen_there_trusts_what_was_noted(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        office = open_office(db, clock, replace(RULES, level=functools.partial(level_now, {})))
+        await office.add("30 8 * * *")
+        await office.work(1800)
+        assert office.texts == ["tea!"]
 
 
 class TestWhatPeopleSee:

@@ -19,7 +19,17 @@ from gateway.errors import (
     DeliveryUnsure,
     ToolError,
 )
-from gateway.feed import Delta, Event, Feed, Restarted, ToolStarted, TurnEnded, TurnGone, TurnStarted
+from gateway.feed import (
+    Delta,
+    Event,
+    Feed,
+    Restarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnGone,
+    TurnStarted,
+)
 from gateway.store import outbox
 from gateway.store.engine import Database
 from gateway.store.outbox import Outbox
@@ -132,11 +142,17 @@ class TestText:
         assert post["metadata"]["event_payload"]["id"] == "reply:1:2:0"
         assert "reply_broadcast" not in post
 
-    @pytest.mark.parametrize("text", ["an answer", "a tool's words", "help of a command"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("an answer", id="slack-out-09-answer"),
+            pytest.param("a tool's words", id="slack-out-09-tool"),
+            pytest.param("help of a command", id="slack-out-09-command"),
+        ],
+    )
     async def test_whatever_is_sent_goes_into_the_thread_it_belongs_to(
         self, slack: SlackServer, line: Slack, text: str
     ) -> None:
-        """Case slack-out-09."""
         await line.send(message(text, Address("slack", CHANNEL, "10.1")))
         assert [post["thread_ts"] for post in slack.posts] == ["10.1"]
 
@@ -299,6 +315,69 @@ async def settle(db: Database, line: Slack, clock: FakeClock, *messages: Outgoin
     return await db.read(
         lambda tx: [row._asdict() for row in tx.execute(outbound.select().order_by(outbound.c.id)).all()]
     )
+
+
+class TestWhispers:
+    """What only one person sees (issue: ephemeral refusals)."""
+
+    @pytest.mark.parametrize("thread", ["", "10.1"])
+    async def test_a_whisper_is_ephemeral_and_in_the_thread_only_if_that_has_begun(
+        self, slack: SlackServer, line: Slack, thread: str
+    ) -> None:
+        await line.send(message("Only <!here> my owner", whisper=f"{HUMAN}:{thread}"))
+        (told,) = slack.ephemerals
+        assert (told["channel"], told["user"], told.get("thread_ts", "")) == (CHANNEL, HUMAN, thread)
+        assert told["text"] == "Only &lt;!here&gt; my owner"
+        assert slack.posts == []
+
+    async def test_where_slack_takes_no_whisper_it_is_said_aloud(
+        self, slack: SlackServer, line: Slack
+    ) -> None:
+        slack.fail("chat.postEphemeral", Error("user_not_in_channel"))
+        await line.send(message("Only my owner", whisper=f"{HUMAN}:"))
+        assert [shown(post) for post in slack.posts] == ["Only my owner"]
+
+    @pytest.mark.parametrize("error", ["channel_not_found", "is_archived"])
+    async def test_a_whisper_to_nowhere_is_a_dead_route(
+        self, slack: SlackServer, line: Slack, error: str
+    ) -> None:
+        slack.fail("chat.postEphemeral", Error(error))
+        with pytest.raises(DeadRoute):
+            await line.send(message("Only my owner", whisper=f"{HUMAN}:"))
+        assert slack.posts == []
+
+
+class TestReplacing:
+    BUTTONS = ((Button("Allow once", "approve:abcd"),),)
+
+    async def test_a_card_loses_its_buttons_and_says_what_was_decided(
+        self, slack: SlackServer, line: Slack
+    ) -> None:
+        card = await line.send(message("May I?", DIRECT, buttons=self.BUTTONS))
+        settled = message("**Allowed once:** it", DIRECT, key="k2", replaces=card.message_id)
+        assert await line.send(settled) == card
+        (post,) = slack.posts
+        assert [block["type"] for block in post["blocks"]] == ["markdown"]
+        assert shown(post) == "**Allowed once:** it"
+
+    async def test_where_markdown_is_refused_it_is_said_in_mrkdwn(
+        self, slack: SlackServer, line: Slack
+    ) -> None:
+        card = await line.send(message("May I?", DIRECT))
+        slack.fail("chat.update", Error("invalid_blocks"))
+        await line.send(message("**Denied:** it", DIRECT, key="k2", replaces=card.message_id))
+        assert (slack.posts[0]["text"], slack.posts[0].get("blocks")) == ("*Denied:* it", [])
+
+    async def test_a_card_that_is_gone_stays_gone(self, slack: SlackServer, line: Slack) -> None:
+        receipt = await line.send(message("Denied: it", DIRECT, replaces="1.5"))
+        assert receipt.message_id == "1.5"
+        assert slack.posts == []
+
+    async def test_an_edit_whose_answer_was_lost_is_made_again(self, slack: SlackServer, line: Slack) -> None:
+        card = await line.send(message("May I?", DIRECT))
+        slack.fail("chat.update", Drop(after=True))
+        with pytest.raises(DeliveryRetry):
+            await line.send(message("Denied: it", DIRECT, key="k2", replaces=card.message_id))
 
 
 class TestUnknown:
@@ -559,13 +638,13 @@ class TestStreaming:
         assert post["metadata"]["event_payload"]["id"] == "reply:1:2:0"
         assert slack.called("chat.startStream") == []
 
+    @pytest.mark.parametrize("error", [pytest.param("msg_too_long", id="slack-out-08")])
     async def test_a_last_edit_that_is_too_long_leaves_one_full_copy(
-        self, slack: SlackServer, stage: Stage
+        self, slack: SlackServer, stage: Stage, error: str
     ) -> None:
-        """Case slack-out-08."""
         await stage.begin(DIRECT, Chat.DIRECT)
         await stage.say(Delta(LONG), where=DIRECT)
-        slack.fail("chat.update", Error("msg_too_long"))
+        slack.fail("chat.update", Error(error))
         await stage.end(LONG * 3, DIRECT)
         assert [shown(post) for post in slack.posts] == [LONG * 3]
 
@@ -574,6 +653,9 @@ class TestStreaming:
         stage.feed.publish(THREAD, TurnStarted(turn="1", kind=Kind.HEARTBEAT))
         await stage.say(Delta(LONG))
         assert slack.calls == []
+
+
+PLAN = "[x] Read the log\n[>] Find the _cause_\n[ ] Mend it"
 
 
 class TestSigns:
@@ -586,6 +668,46 @@ class TestSigns:
         told = slack.called("assistant.threads.setStatus")
         assert [one["status"] for one in told] == ["is thinking…", "is working…"]
         assert {(one["channel_id"], one["thread_ts"]) for one in told} == {(CHANNEL, THREAD.thread)}
+
+    async def test_a_thread_shows_which_step_of_the_plan_is_being_done(
+        self, slack: SlackServer, stage: Stage
+    ) -> None:
+        await stage.begin()
+        plan = ToolEnded("todo", is_error=False, plan=PLAN)
+        await stage.say(ToolStarted("todo", {}), plan, ToolStarted("read", {}), seconds=20)
+        told = slack.called("assistant.threads.setStatus")
+        assert [one["status"] for one in told] == ["is working on: Find the _cause_ (2/3)"]
+        assert slack.posts == []
+
+    async def test_outside_of_threads_long_work_is_told_in_a_message_that_the_reply_does_not_become(
+        self, slack: SlackServer, stage: Stage
+    ) -> None:
+        """Spec ST-1, ST-4: nobody is told of an edit, so the reply is a new message."""
+        await stage.begin(DIRECT, Chat.DIRECT)
+        plan = ToolEnded("todo", is_error=False, plan=PLAN)
+        await stage.say(ToolStarted("read", {}), where=DIRECT, seconds=1)
+        assert slack.posts == []
+        await stage.say(ToolStarted("todo", {}), plan, where=DIRECT, seconds=4)
+        (post,) = slack.posts
+        assert shown(post).splitlines() == [
+            "_Working…_",
+            "✓ Read the log",
+            "▸ Find the \\_cause\\_",
+            "○ Mend it",
+            "• read",
+        ]
+        await stage.end("Mended.", DIRECT)
+        assert [shown(one) for one in slack.posts] == ["Mended."]
+        assert slack.posts[0]["ts"] != post["ts"]
+
+    async def test_long_work_that_ends_in_silence_leaves_nothing(
+        self, slack: SlackServer, stage: Stage
+    ) -> None:
+        await stage.begin(DIRECT, Chat.DIRECT)
+        await stage.say(ToolStarted("read", {}), where=DIRECT, seconds=4)
+        assert len(slack.posts) == 1
+        await stage.end("", DIRECT)
+        await slack.until(lambda: not slack.posts)
 
     async def test_a_status_that_the_app_may_not_set_is_tried_once(
         self, slack: SlackServer, stage: Stage

@@ -13,9 +13,11 @@ import pytest
 
 from adapters.telegram import Link, Telegram
 from gateway.channel import Alone, Fetches
-from gateway.errors import DeliveryError, DeliveryRetry
+from gateway.clock import Clock
+from gateway.errors import DeliveryError, DeliveryRetry, DeliveryUnsure
 from gateway.types import Address, Attachment, Media, Outgoing
 from tests.fakes.bot_api import BotApi, Drop, Failure, Status
+from tests.fakes.clock import StillClock
 from tests.fakes.core import QuickClock, Store, listening
 
 
@@ -65,7 +67,7 @@ Open = Callable[..., Telegram]
 async def open_channel(api: BotApi, store: Store, core: Core) -> AsyncIterator[Open]:
     opened: list[Telegram] = []
 
-    def opening(link: Link | None = None, clock: QuickClock | None = None, **others: Any) -> Telegram:
+    def opening(link: Link | None = None, clock: Clock | None = None, **others: Any) -> Telegram:
         channel = Telegram(
             **{"token": api.token, "api_base": api.url, **others},
             clock=clock or QuickClock(),
@@ -169,13 +171,71 @@ def test_only_one_process_may_poll_for_a_bot_whatever_the_channel_is_called(open
     assert open_channel(token="777:BBfake_token_value_abcdefghijklmnopqr").alone == "telegram:777"
 
 
-async def test_a_pressed_button_is_answered_at_once_and_handed_on(
+async def test_a_pressed_button_is_answered_and_handed_on(
     api: BotApi, store: Store, open_channel: Open
 ) -> None:
     api.press("yes", api.message(text="Tea?"))
     async with listening(open_channel(), store):
         await store.holds("callback_data: yes")
         await api.until(lambda: len(api.answered) == 1)
+
+
+def told(press: str, text: str = "Allowed once: run a command") -> Outgoing:
+    return Outgoing(key="command:1", address=Address("telegram", "7"), text=text, whisper=press)
+
+
+async def test_a_pressed_button_is_answered_with_the_word_of_the_core(
+    api: BotApi, store: Store, core: Core, open_channel: Open
+) -> None:
+    """Cases approval-02, access-013: for a moment, to whoever pressed, and nowhere else."""
+    channel = open_channel(clock=StillClock())
+    number = api.press("approve:abcd", api.message(text="May I?"))
+    async with listening(channel, store):
+        await store.holds("callback_data: approve:abcd")
+        assert store.stimuli[0].whisper == f"q{number}"
+        await channel.send(told(f"q{number}"))
+    assert api.toasts == {f"q{number}": "Allowed once: run a command"}
+    assert api.sent == []
+
+
+async def test_a_word_that_is_too_long_for_a_notice_is_cut(api: BotApi, open_channel: Open) -> None:
+    await open_channel().send(told("q1", "🐙" * 150))
+    assert api.toasts == {"q1": "🐙" * 99 + "…"}
+
+
+async def test_without_a_word_a_press_is_answered_after_two_seconds(
+    api: BotApi, store: Store, open_channel: Open
+) -> None:
+    clock = StillClock()
+    channel = open_channel(clock=clock)
+    number = api.press("yes", api.message(text="Tea?"))
+    async with listening(channel, store):
+        await store.holds("callback_data: yes")
+        await clock.asleep(1)
+        await clock.advance(1.9)
+        assert api.answered == []
+        advancing = asyncio.ensure_future(clock.advance(0.2))
+        await api.until(lambda: api.toasts == {f"q{number}": ""})
+        advancing.cancel()
+        await channel.send(told(f"q{number}"))  # too late for it
+    assert api.toasts == {f"q{number}": ""}
+    assert api.sent == []
+
+
+async def test_a_word_from_before_a_restart_still_arrives(api: BotApi, open_channel: Open) -> None:
+    await open_channel().send(told("q7"))
+    assert list(api.toasts) == ["q7"]
+
+
+@pytest.mark.parametrize(
+    "failure", [Status(429, "Too Many Requests", {"retry_after": 3}), Status(502)], ids=repr
+)
+async def test_a_word_that_did_not_get_through_is_not_taken_for_delivered(
+    api: BotApi, open_channel: Open, failure: Status
+) -> None:
+    api.fail("answerCallbackQuery", failure)
+    with pytest.raises((DeliveryRetry, DeliveryUnsure)):
+        await open_channel().send(told("q7"))
 
 
 async def test_a_press_that_can_not_be_answered_any_more_is_still_handed_on(

@@ -393,6 +393,58 @@ async def test_a_draft_that_is_the_whole_reply_already_is_not_sent_again(
     assert server.visible(-1001) == [text, text]
 
 
+async def test_a_draft_below_which_others_write_moves_down_and_the_reply_is_below_them(
+    stage: Stage, server: BotApi
+) -> None:
+    """Spec ST-4."""
+    await stage.begin(SHARED, GROUP)
+    await stage.play(Delta(LONG), 2.0, address=GROUP)
+    first = server.sent[0].message_id
+    stage.presence.landed(GROUP, first + 1)
+    await stage.play(Delta(" and on"), 4.0, address=GROUP)
+    assert server.visible(-1001) == [f"{LONG} and on"]
+    assert len(server.sent) == 1, "not at once: in a busy group it would jump all the time"
+    await stage.play(8.0, address=GROUP)
+    assert [one.params.get("disable_notification") for one in server.sent] == [None, "true"]
+    assert list(server.shown) == [(-1001, server.sent[1].message_id)]
+    assert stage.asked("sendMessage", "deleteMessage") == ["sendMessage", "sendMessage", "deleteMessage"]
+    stage.presence.landed(GROUP, server.sent[1].message_id + 1)
+    await stage.deliver(await stage.end("Whole.", GROUP))
+    await stage.rests()
+    assert server.visible(-1001) == ["Whole."]
+    assert len(server.sent) == 3, "below what was said meanwhile"
+
+
+@pytest.mark.parametrize(
+    "where", [TOPIC, Address("telegram", "-1002"), GROUP], ids=["topic", "chat", "older"]
+)
+async def test_what_is_written_elsewhere_or_before_moves_no_draft(
+    stage: Stage, server: BotApi, where: Address
+) -> None:
+    await stage.begin(SHARED, GROUP)
+    await stage.play(Delta(LONG), 2.0, address=GROUP)
+    stage.presence.landed(where, server.sent[0].message_id + (where != GROUP))
+    await stage.play(20.0, address=GROUP)
+    await stage.deliver(await stage.end("Whole.", GROUP))
+    await stage.rests()
+    assert len(server.sent) == 1
+    assert server.visible(-1001) == ["Whole."]
+
+
+async def test_long_work_shows_the_plan(stage: Stage, server: BotApi) -> None:
+    plan = ToolEnded("todo", is_error=False, plan="[x] Read _the_ log\n[>] Find the cause\n[ ] 1. Mend it")
+    await stage.begin(SHARED, GROUP)
+    await stage.play(ToolStarted("todo", {}), plan, ToolStarted("read", {}), 4.0, address=GROUP)
+    (text,) = server.visible(-1001)
+    assert text.splitlines() == [
+        "Working…",
+        "✓ Read _the_ log",
+        "▸ Find the cause",
+        "○ 1. Mend it",
+        "• read",
+    ]
+
+
 async def test_edits_in_a_group_become_rarer(stage: Stage) -> None:
     await stage.begin(SHARED, GROUP)
     for _ in range(120):

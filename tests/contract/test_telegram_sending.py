@@ -11,7 +11,7 @@ import pytest
 from adapters.telegram import Link, Telegram
 from gateway.errors import DeadRoute, DeliveryError, DeliveryRetry, DeliveryUnsure
 from gateway.types import Address, Attachment, Button, Media, Outgoing
-from tests.fakes.bot_api import BotApi, Drop, Status
+from tests.fakes.bot_api import BotApi, Drop, Failure, Status
 from tests.fakes.clock import FakeClock
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -203,6 +203,44 @@ async def test_buttons_are_rows_below_the_message(api: BotApi, channel: Telegram
         [("Yes", "y"), ("No", "n")],
         [("Later", "l")],
     ]
+
+
+async def test_a_card_loses_its_buttons_and_says_what_was_decided(api: BotApi, channel: Telegram) -> None:
+    card = await channel.send(message("May I?", buttons=((Button("Allow once", "approve:abcd"),),)))
+    settled = message("**Allowed once:** it", key="k2", replaces=card.message_id)
+    assert await channel.send(settled) == card
+    assert api.visible() == ["Allowed once: it"]
+    assert api.shown[7, int(card.message_id)][1] is None
+    assert len(api.sent) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal", ["message to edit not found", "message can't be edited", "message is not modified"]
+)
+async def test_a_card_that_can_not_be_changed_stays_as_it_is(
+    api: BotApi, channel: Telegram, refusal: str
+) -> None:
+    api.fail("editMessageText", Status(400, f"Bad Request: {refusal}"))
+    assert (await channel.send(message("Denied: it", replaces="41"))).message_id == "41"
+    assert api.sent == []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [Drop(after=True), Drop(after=False), Status(429, "Too Many Requests", {"retry_after": 3})],
+    ids=repr,
+)
+async def test_a_change_whose_fate_is_unknown_is_made_again(
+    api: BotApi, channel: Telegram, clock: FakeClock, failure: Failure
+) -> None:
+    card = await channel.send(message("May I?"))
+    api.fail("editMessageText", failure)
+    settled = message("Denied: it", key="k2", replaces=card.message_id)
+    with pytest.raises(DeliveryRetry):
+        await channel.send(settled)
+    clock.time += 5
+    await channel.send(settled)
+    assert api.visible() == ["Denied: it"]
 
 
 async def test_a_button_value_that_is_too_long_is_cut_between_characters_and_told(

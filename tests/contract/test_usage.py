@@ -624,6 +624,9 @@ class TestCommandLine:
         await asyncio.to_thread(self.note, file)
         loaded = config.load(file, {"CRAYFISH_HOME": str(file.parent)}, file.parent)
         gateway = await app.open_gateway(loaded, SystemClock(), env={})
+        allowance = gateway.worker.turns.allowance
+        assert allowance is not None
+        assert [allowance.rates.per_minute[one] for one in Standing] == [20, 10, 5, 5], "reliability 4.5"
         url = str(gateway.channels["web"].status()["url"])
         stop = asyncio.Event()
         running = asyncio.create_task(gateway.run(stop))

@@ -16,7 +16,7 @@ from gateway.channel import Channel
 from gateway.clock import SystemClock
 from gateway.errors import ConfigError
 from gateway.feed import LIMIT, Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from gateway.types import Address, Stimulus
+from gateway.types import Address, JsonObject, Stimulus
 from tests.fakes.web_face import MAIN, TOKEN, Core, eventually, face, stream
 
 
@@ -578,3 +578,39 @@ async def test_routes_of_others_guard_themselves() -> None:
             url, data=io.BytesIO(b"x" * (LARGEST_BODY + 1)), headers=headers
         ) as response:
             assert response.status == 413
+
+
+CARD: JsonObject = {
+    "name": "approval:abcd",
+    "buttons": [[["Allow once", "approve:abcd"], ["Deny", "deny:abcd"]]],
+}
+
+
+async def test_a_question_is_told_with_its_buttons_and_again_to_whoever_comes_later() -> None:
+    async with face() as at, stream(at) as events:
+        await at.send("May I?", **CARD)
+        card = {"type": "message", "id": 1, "text": "May I?", "taskId": "", **CARD}
+        assert await events.next() == card
+        at.core.open = {"approval:abcd"}
+        async with stream(at) as later:
+            assert await later.next() == card
+        async with stream(at, "?after=1") as known:
+            await at.send("Denied", replaces="approval:abcd")
+            settled = {
+                "type": "message",
+                "id": 2,
+                "text": "Denied",
+                "taskId": "",
+                "replaces": "approval:abcd",
+            }
+            assert await known.next() == settled, "who has read it is not told of it again"
+        at.core.open = set()
+        async with stream(at) as after:
+            await at.send("hello")
+            assert (await after.next())["text"] == "hello"
+
+
+async def test_the_plan_of_a_task_is_told() -> None:
+    async with face() as at, stream(at) as events:
+        at.feed.publish(MAIN, ToolEnded("todo", is_error=False, plan="[>] mend"))
+        assert await events.next() == {"type": "tool_end", "name": "todo", "error": False, "plan": "[>] mend"}

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gateway.feed import Delta, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from gateway.types import Stimulus
+from gateway.types import JsonObject, Stimulus
 from tests.fakes.browser import CHROMIUM, Browser, browser
 from tests.fakes.web_face import MAIN, TOKEN, Face, eventually, face
 
@@ -142,3 +142,64 @@ async def test_a_chat_of_its_own_is_opened_and_stopped() -> None:
         await page.run("document.getElementById('stop').click()")
         await eventually(lambda: bool(at.core.stopped))
         assert [one.chat for one in at.core.stopped] == ["plans"]
+
+
+CARD: JsonObject = {
+    "name": "approval:abcd",
+    "buttons": [[["Allow once", "approve:abcd"], ["Always", "approve:abcd:always"], ["Deny", "deny:abcd"]]],
+}
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [("Allow once", "/approve abcd"), ("Always", "/approve abcd always"), ("Deny", "/deny abcd")],
+    ids=["approval-01-once", "approval-01-always", "approval-01-deny"],
+)
+async def test_a_question_is_answered_by_a_button_and_then_says_what_was_decided(
+    label: str, said: str
+) -> None:
+    async with face() as at, browser() as page:
+        await page.open(at.web.url + "/")
+        await connected(page)
+        await page.type("an unsent draft", enter=False)
+        await at.send("**May I do this?** <b>run</b>", **CARD)
+        await page.until("document.querySelectorAll('.buttons button').length === 3")
+        button = f"[...document.querySelectorAll('.buttons button')].find(one => one.innerText === '{label}')"
+        await page.run(f"{button}.click()")
+        await eventually(lambda: bool(at.core.taken))
+        assert [one.text for one in at.core.taken.values()] == [said]
+        assert await page.run("[...document.querySelectorAll('.buttons button')].every(one => one.disabled)")
+        assert await page.run("document.getElementById('text').value") == "an unsent draft"
+        await at.send("**Decided:** run\n\nrm", replaces="approval:abcd")
+        await shown(page, "Decided: run")
+        assert await page.run("document.querySelectorAll('.buttons').length") == 0
+        assert await bubbles(page) == ["Decided: run\nrm", said], "in its place"
+
+
+async def test_an_open_question_is_there_after_a_reload_and_a_closed_one_is_a_line() -> None:
+    async with face() as at, browser() as page:
+        at.core.queue("main", "May I?", **CARD)
+        at.core.open = {"approval:abcd"}
+        await page.open(at.web.url + "/")
+        await page.until("document.querySelectorAll('.buttons button').length === 3")
+        at.core.open = set()
+        await page.open(at.web.url + "/")
+        await connected(page)
+        await at.send("**Denied:** run\n\nrm -rf build", replaces="approval:abcd")
+        await shown(page, "Denied: run")
+        assert await bubbles(page) == ["Denied: run"]
+
+
+async def test_the_plan_of_a_task_is_kept_up_to_date_in_one_place() -> None:
+    async with face() as at, browser() as page:
+        await page.open(at.web.url + "/")
+        await connected(page)
+        for plan in ("[>] read <b>\n[ ] mend", "[x] read <b>\n[>] mend"):
+            at.feed.publish(MAIN, ToolStarted("todo", {}))
+            at.feed.publish(MAIN, ToolEnded("todo", is_error=False, plan=plan))
+        await page.until("document.querySelector('.plan [data-state=done]')")
+        steps = (
+            "[...document.querySelectorAll('.plan li')].map(one => one.firstChild.data + one.dataset.state)"
+        )
+        assert await page.run(steps) == ["read <b>done", "menddoing"]
+        assert await page.run("document.querySelectorAll('.activity').length") == 0

@@ -13,16 +13,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
+from gateway.agenda import Agenda
 from gateway.clock import SystemClock
 from gateway.models.base import Prompt
 from gateway.store.engine import open_database
-from gateway.types import AssistantEntry, Entry, Outgoing, Receipt, ToolCall, UserEntry
+from gateway.store.jobs import Rules
+from gateway.store.schedules import Schedules
+from gateway.timer import Timer
+from gateway.types import AssistantEntry, Entry, Kind, Outgoing, Receipt, ToolCall, UserEntry
 from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools
 from tests.fakes.world import World
 
 LEASE = 1.5
 """Seconds until the others take over what a dead node held."""
+
+LANE = 1000
+"""Runs of schedules that go on at a time, so that none has to wait for the next look."""
 
 
 def note(file: Path, line: str) -> None:
@@ -53,8 +61,10 @@ async def answer(prompt: Prompt) -> AssistantEntry:
     await asyncio.sleep(random.uniform(0.005, 0.03))
     last = prompt.entries[-1]
     if isinstance(last, UserEntry):
+        # Of a schedule the last line is what it was set for, and the time tells its runs apart.
+        told = f"{last.text.splitlines()[-1]}@{last.at:.3f}"
         names = ("look", "act", "act")
-        return AssistantEntry("", tuple(ToolCall(f"{last.text}.{n}", name) for n, name in enumerate(names)))
+        return AssistantEntry("", tuple(ToolCall(f"{told}.{n}", name) for n, name in enumerate(names)))
     return AssistantEntry(" ".join(spoken(prompt.entries)))
 
 
@@ -82,18 +92,27 @@ async def main(url: str, folder: Path) -> None:
         await asyncio.sleep(random.uniform(0.002, 0.02))
         return "done"
 
+    db = await open_database(url, clock)
+    schedules = Schedules(db=db, clock=clock, rules=Rules(zone=ZoneInfo("UTC"), lane=LANE))
     world = World(
-        db=await open_database(url, clock),
+        db=db,
         clock=clock,
         model=ScriptedModel(answer),
         tools=ScriptedTools(result=work),
         channel=FileChannel(file=folder / "sent"),
+        endings={Kind.CRON: schedules.ended},
         owner=f"node{os.getpid()}",
         lease=LEASE,
         slots=1,
     )
+    timer = Timer(clock)
+    agenda = Agenda(
+        schedules=schedules, timer=timer, worker_bell=world.worker.bell, outbox_bell=world.sender.bell
+    )
     await world.recover()
+    agenda.look_soon()
     async with asyncio.TaskGroup() as group:
+        group.create_task(timer.serve())
         group.create_task(world.worker.serve())
         group.create_task(world.sender.serve())
 

@@ -112,6 +112,7 @@ class BotApi(Watched):
         self.files: dict[str, bytes] = {}
         self.local_paths: dict[str, str] = {}
         self.answered: list[str] = []
+        self.toasts: dict[str, str] = {}
         self.next_update = 1000
         self.next_message = 1
         self.polling = 0
@@ -274,7 +275,13 @@ class BotApi(Watched):
         return _ok({"url": self.webhook, "has_custom_certificate": False, "pending_update_count": waiting})
 
     async def _answer_press(self, params: JsonObject) -> web.Response:
-        self.answered.append(str(params["callback_query_id"]))
+        press = str(params["callback_query_id"])
+        if press in self.answered:
+            return _error(
+                400, "Bad Request: query is too old and response timeout expired or query ID is invalid"
+            )
+        self.answered.append(press)
+        self.toasts[press] = str(params.get("text", ""))
         return _ok(True)
 
     async def _get_file(self, params: JsonObject) -> web.Response:

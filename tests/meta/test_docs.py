@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ LISTS = [name for name, _ in config.fields() if "." not in name]
 """Tables of tables, and lists of them: their keys are no setting until somebody adds one."""
 
 MANUAL = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+CORE = ROOT / "gateway"
+MAP = dict(
+    re.findall(
+        r"(?m)^\| `([a-z_]+/?)` \| (\S.*) \|$",
+        (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").partition("\n## Modules\n")[2],
+    )
+)
+"""What docs/architecture.md says about each module and package (a name with a slash) of the core."""
 
 
 def test_the_example_loads_as_it_is_and_changes_nothing() -> None:
@@ -82,3 +94,28 @@ def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def modules(folder: Path) -> set[str]:
+    """Return the modules and packages of a folder, as the map of docs/architecture.md names them."""
+    files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
+    return files | {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+
+
+def test_the_map_of_the_architecture_has_a_line_for_every_module_and_for_nothing_else() -> None:
+    assert set(MAP) == modules(CORE)
+
+
+@pytest.mark.parametrize("package", sorted(name for name in modules(CORE) if name.endswith("/")))
+def test_the_line_of_a_package_names_all_that_is_in_it(package: str) -> None:
+    assert set(re.findall(r"`([a-z_]+)`", MAP[package])) == modules(CORE / package)
+
+
+def test_the_readme_leads_to_every_page_of_the_manual() -> None:
+    linked = set(re.findall(r"\]\(docs/([a-z-]+\.md)[)#]", README))
+    assert linked == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+def test_the_readme_tells_what_each_extra_brings() -> None:
+    wanted = PROJECT["optional-dependencies"].keys() - {"test"}
+    assert set(re.findall(r"(?m)^\| `([a-z]+)` \| ", README)) >= wanted

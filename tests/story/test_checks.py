@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+
 from tests.fakes.model_api import reply
 from tests.story.house import House
 
@@ -67,3 +70,32 @@ async def test_pause_resume_and_status_are_for_the_owner(empty_house: House) -> 
 
 async def _nothing() -> None:
     return
+
+
+async def test_beats_with_every_tool_there_is_cost_the_same_each_and_at_most_3000_tokens(
+    empty_house: House,
+) -> None:
+    house = empty_house
+    house.env = {"PATH": os.environ["PATH"]}
+    await ready(house, "- Is there a meeting in the next two hours?\n- Did a nightly job fail?\n")
+    for number in range(30):
+        folder = house.workspace / "skills" / f"skill{number}"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: skill{number}\ndescription: {'y' * 300}\n---\nDo it.\n")
+    (house.workspace / "SOUL.md").write_text("z" * 10_000)
+    house.model.otherwise = lambda _request: reply("openai", "HEARTBEAT_OK")
+    for number in range(12):
+        house.skip(1800)
+        await house.gateway.heartbeat.beat(f"slot{number}")
+        await house.rests()
+    assert house.texts() == ["you said: hello"]
+    assert house.rows("select status, count(*) from beat group by status") == [("ok", 12)]
+
+    asked = house.model.bodies[1:]
+    assert len(asked) == 12
+    sizes = [len(json.dumps([body["messages"], body["tools"]], ensure_ascii=False)) for body in asked]
+    assert max(sizes) - min(sizes) <= min(sizes) / 100
+    assert max(sizes) / 3 <= 3000, "tokens, at three characters each"
+    offered = {tool["function"]["name"] for tool in asked[0]["tools"]}
+    assert offered == {"read", "list_dir", "search", "memory_search", "memory_get", "web_fetch"}
+    assert house.rows("select count(*) from entry where role = 'user' and body like '%hello%'") == [(1,)]

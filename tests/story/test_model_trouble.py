@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.compaction import HEADINGS
 from gateway.models.base import Model, OnRestart, OnText, Prompt, Reply
 from gateway.turn import (
     CALL_NOTE,
@@ -227,20 +228,39 @@ async def test_the_same_call_for_ever_is_wrapped_up_early(house: House) -> None:
     assert len(house.model.requests) == 6
 
 
-async def test_a_history_that_is_too_long_is_shortened_once_and_answered(house: House) -> None:
+TOO_LONG = json_body({"error": {"message": "maximum context length exceeded"}}, status=400)
+
+
+async def talk_long(house: House) -> None:
     for number in range(4):
         house.api.say(f"{number} " + "word " * 400)
         await house.api.reply(number + 1)
     await house.rests()
+
+
+async def test_a_history_that_is_too_long_is_summed_up_and_answered(house: House) -> None:
+    await talk_long(house)
+    summary = "\n".join(f"## {heading}\nwords" for heading in HEADINGS)
+    house.model.otherwise = None
     house.model.play(
-        json_body({"error": {"message": "maximum context length exceeded"}}, status=400),
-        reply("openai", "Fine."),
+        TOO_LONG, reply("openai", summary), reply("openai", "NO_REPLY"), reply("openai", "Fine.")
     )
     house.api.say("short")
     await house.until(lambda: house.texts()[-1] == "Fine.")
-    long, short = (len(json.dumps(body["messages"][1:])) for body in house.model.bodies[-2:])
+    asked = house.model.bodies[-1]
+    assert "Summary of the earlier conversation" in str(asked["messages"][1])
+    assert spoken(asked)[-1] == "short"
+
+
+async def test_where_no_summary_comes_the_history_is_shortened_for_once(house: House) -> None:
+    await talk_long(house)
+    house.model.play(TOO_LONG)  # from then on it says nothing that is a summary
+    house.api.say("short")
+    await house.until(lambda: house.texts()[-1] == "you said: short")
+    long, short = (
+        len(json.dumps(body["messages"][1:])) for body in (house.model.bodies[4], house.model.bodies[-1])
+    )
     assert short < long
-    assert spoken(house.model.bodies[-1]) == ["short"]
 
 
 class Tripwire:

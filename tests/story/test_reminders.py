@@ -71,6 +71,19 @@ async def test_a_restart_between_the_request_and_the_time_loses_nothing(house: H
     assert house.texts() == ["I will.", "Your tea is ready!"]
 
 
+async def test_a_reminder_of_somebody_who_is_shut_out_since_then_does_not_come(empty_house: House) -> None:
+    empty_house.telegram = 'dm_policy = "allowlist"\nallow_from = [7, 8]'
+    await empty_house.start()
+    await set_reminder(empty_house, "+20m")
+    await empty_house.stop()
+    empty_house.telegram = 'dm_policy = "allowlist"\nallow_from = [8]'
+    await empty_house.start()
+    pass_time(empty_house, 1300)
+    await empty_house.until(lambda: len(empty_house.texts()) == 2)
+    assert "whoever set it is not let in any more" in empty_house.texts()[1]
+    assert len(empty_house.model.requests) == 2
+
+
 async def test_every_morning_at_nine(house: House) -> None:
     house.model.play(
         reply("openai", "", remind("0 9 * * *", "早安", "每天早上九点说早安")), reply("openai", "好的。")

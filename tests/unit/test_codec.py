@@ -146,6 +146,8 @@ def test_a_stimulus_becomes_the_entry_that_says_the_same(entry: UserEntry) -> No
             st.lists(st.builds(Button, st.text(), st.text()), max_size=2).map(tuple), max_size=2
         ).map(tuple),
         reply_to=st.text(),
+        whisper=st.text(),
+        replaces=st.text(),
     )
 )
 def test_a_message_on_its_way_out_comes_back_as_it_was(message: Outgoing) -> None:

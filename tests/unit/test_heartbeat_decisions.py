@@ -137,10 +137,9 @@ def test_each_gate_lets_a_slot_go_for_its_reason(facts: Facts, reason: str) -> N
 @pytest.mark.parametrize(
     "facts",
     [but(running=True), but(route=replace(ROUTE, busy=True)), but(full=True)],
-    ids=["runs", "busy", "full"],
+    ids=["runs", "heartbeat-fire-08", "full"],
 )
 def test_a_busy_chat_is_tried_again_each_minute_ten_times(facts: Facts) -> None:
-    """Case heartbeat-fire-08."""
     again = [decide(replace(facts, deferred=number)) for number in range(MOST_AGAIN + 2)]
     waits = [one.again for one in again if isinstance(one, Skip)]
     assert waits == [AGAIN] * MOST_AGAIN + [0.0, 0.0]
@@ -251,14 +250,12 @@ def test_a_daily_beat_stays_at_its_time_of_day_all_year(zone: ZoneInfo) -> None:
     assert {text[3:8] for text in found} == {"08:00"}
 
 
-def test_the_first_slot_is_within_the_hours_and_not_a_night_slot_that_is_skipped() -> None:
-    """Case heartbeat-fire-04."""
+def test_heartbeat_fire_04_the_first_slot_is_within_the_hours_and_no_night_slot_that_is_skipped() -> None:
     found = slots("2026-05-01T00:56:12+08:00", SHANGHAI, 4 * 3600, 5, Hours.parse("08:00", "23:00"))
     assert [text[:8] for text in found] == ["01 08:00", "01 12:00", "01 16:00", "01 20:00", "02 08:00"]
 
 
-def test_the_hours_are_those_of_their_zone_whatever_the_host_has() -> None:
-    """Case heartbeat-fire-05."""
+def test_heartbeat_fire_05_the_hours_are_those_of_their_zone_whatever_the_host_has() -> None:
     now = datetime(2026, 1, 15, 2, 30, tzinfo=UTC)
     assert Hours.parse("09:00", "21:00").hold(now.astimezone(ZoneInfo("America/Los_Angeles")))
 

@@ -22,7 +22,7 @@ from gateway.store.journal import Journal
 from gateway.store.members import VALID
 from gateway.store.outbox import Outbox
 from gateway.store.tables import outbound
-from gateway.types import Address, OnUnknown, Sender
+from gateway.types import Address, OnUnknown, Outgoing, Sender
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import people
 from tests.fakes.world import said
@@ -53,8 +53,11 @@ class Door:
         return [text for claim in claims for text in people(claim.transcript)]
 
     async def replies(self) -> list[str]:
+        return [one.text for one in await self.outgoing()]
+
+    async def outgoing(self) -> list[Outgoing]:
         found, _ = await Outbox(self.db, "test").take(10)
-        return [one.message.text for one in found]
+        return [one.message for one in found]
 
 
 @pytest.fixture
@@ -139,6 +142,18 @@ class TestStrangers:
         assert vars(record)["gate"] == "person"
         assert vars(record)["setting"] == "channels.fake.allow_from"
         assert "my secret" not in str(vars(record))
+
+    async def test_ones_press_of_a_button_is_told_that_it_counts_for_nothing(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        """Case access-013: whoever pressed waits for a word; nobody else hears it."""
+        door = Door(db, clock, CLOSED)
+        press = replace(said("callback_data: stop"), sender=Sender("666"), gesture=True)
+        await door.intake.accept([said("work"), press, replace(press, key="second", whisper="screen")])
+        (told,) = await door.outgoing()
+        assert (told.text, told.whisper) == ("Only people whom my owner let in may do that here.", "screen")
+        assert told.on_unknown is OnUnknown.DROP
+        assert door.interrupted == []
 
     async def test_ones_commands_do_nothing(self, db: Database, clock: FakeClock) -> None:
         door = Door(db, clock, CLOSED)

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config import AgentTools, ToolLayer, ToolSettings
 from gateway.tools.base import Group, Tool, ToolContext
-from gateway.tools.policy import ALIASES, PROFILES, ToolPolicy
+from gateway.tools.policy import ALIASES, PROFILES, Denial, ToolPolicy
 from gateway.tools.schema import tool
 from gateway.types import Address, Chat, Kind, Level, Replay
 from tests.fakes.scripted import situation
@@ -66,6 +66,17 @@ def test_exec_030_a_guest_has_nothing() -> None:
 
 def test_a_heartbeat_only_looks() -> None:
     assert has(kind=Kind.HEARTBEAT, level="") == {"read", "web_fetch", "memory_search", "todo"}
+
+
+def test_a_light_heartbeat_has_what_a_checklist_needs() -> None:
+    policy = ToolPolicy(light=True)
+    beat, talk = situation(kind=Kind.HEARTBEAT, level=""), situation()
+    assert {one.name for one in TOOLS if policy.allows(one, beat)} == {"read", "web_fetch", "memory_search"}
+    assert {one.name for one in TOOLS if policy.allows(one, talk)} == set(NAMES)
+    todo = next(one for one in TOOLS if one.name == "todo")
+    assert policy.denial(todo, beat) == Denial("a light heartbeat has it not", "heartbeat.light")
+    plugin = make("mcp__mail__unread", Group.PLUGINS, Replay.SAFE)
+    assert policy.allows(plugin, beat), "somebody added it, perhaps for just this"
 
 
 def test_a_schedule_of_the_owner_changes_nothing_unless_that_is_allowed() -> None:

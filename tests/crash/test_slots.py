@@ -1,0 +1,144 @@
+"""Real nodes that fire many slots and are killed at random: each slot happens exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from gateway.clock import SystemClock
+from gateway.cron import At
+from gateway.steps import INTERRUPTED
+from gateway.store.engine import Reader, open_database, open_reader
+from gateway.store.jobs import Rules, Wanted
+from gateway.store.schedules import Schedules
+from gateway.store.tables import entry, inbound, outbound, schedule, schedule_run
+from gateway.types import Address, Chat, Sender
+from tests.crash.test_kill9 import kill, node, open_rows
+
+SLOTS = int(os.environ.get("CRAYFISH_SLOTS", "100"))
+"""With a thousand, this is the measurement that docs/performance.md reports."""
+
+RATE = 20.0
+"""Slots that are due in a second."""
+
+CHATS = 10
+PATIENCE = 120.0 + SLOTS / RATE
+"""Seconds after which what should have happened counts as missing; a failed run may be tried again by then."""
+
+UTC = ZoneInfo("UTC")
+RULES = Rules(zone=UTC, most=SLOTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the tables say in the end."""
+
+    runs: list[tuple[str, str]]
+    taken: list[str]
+    states: Counter[str]
+    interrupted: int
+
+
+async def plan(url: str, chance: random.Random) -> list[str]:
+    """Set what is to happen once each, at random moments from soon on; return the names."""
+    db = await open_database(url, SystemClock())
+    schedules = Schedules(db=db, clock=SystemClock(), rules=RULES)
+    begin = time.time() + 2 + SLOTS / 200
+    names = [f"slot{number}" for number in range(SLOTS)]
+    try:
+        for number, name in enumerate(names):
+            wanted = Wanted(
+                address=Address("fake", str(number % CHATS)),
+                chat=Chat.DIRECT,
+                sender=Sender("7", level="user"),
+                name=name,
+                trigger=At(begin + chance.uniform(0, SLOTS / RATE)),
+                zone=UTC,
+                prompt=name,
+            )
+            await schedules.save(wanted)
+    finally:
+        await db.close()
+    return names
+
+
+def left(tx: Connection) -> int:
+    """Return how much is still to be done: what happens once is removed when it has."""
+    return int(tx.execute(sa.select(sa.func.count()).select_from(schedule)).scalar_one()) + open_rows(tx)
+
+
+def facts(tx: Connection) -> Facts:
+    runs = tx.execute(sa.select(schedule_run.c.key, schedule_run.c.status))
+    taken = tx.execute(sa.select(inbound.c.key).where(inbound.c.key.startswith("cron:")))
+    states = tx.execute(sa.select(outbound.c.state))
+    results = tx.execute(sa.select(entry.c.body).where(entry.c.role == "tool"))
+    return Facts(
+        runs=[(row.key, row.status) for row in runs],
+        taken=list(taken.scalars()),
+        states=Counter(states.scalars()),
+        interrupted=sum(INTERRUPTED in body for body in results.scalars()),
+    )
+
+
+async def storm(reader: Reader, url: str, folder: Path, count: int, chance: random.Random) -> int:
+    """Let nodes work until nothing is left, and kill one now and then; return how often."""
+    nodes = [await node(url, folder) for _ in range(count)]
+    kills = 0
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while await reader.read(left):
+                await asyncio.sleep(chance.uniform(0.3, 1.5))
+                which = chance.randrange(count)
+                await kill(nodes[which])
+                kills += 1
+                nodes[which] = await node(url, folder)
+                # Whatever is killed at each start would never get anywhere.
+                await asyncio.sleep(chance.uniform(0.5, 2.5) / count)
+    finally:
+        for one in nodes:
+            await kill(one)
+    return kills
+
+
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize(
+    ("kind", "count"), [("postgres", 2), ("sqlite", 1)], ids=["postgres-two-nodes", "sqlite-restarted"]
+)
+async def test_each_of_many_slots_happens_exactly_once_through_random_kills(
+    url: str, count: int, tmp_path: Path
+) -> None:
+    chance = random.Random(20260103)
+    names = await plan(url, chance)
+    reader = open_reader(url)
+    try:
+        kills = await storm(reader, url, tmp_path, count, chance)
+        found = await reader.read(facts)
+    finally:
+        await reader.close()
+
+    assert Counter(status for _, status in found.runs) == {"ok": SLOTS}
+    assert sorted(key for key, _ in found.runs) == sorted(found.taken), "a run is a turn, and no two are one"
+    assert len(set(found.taken)) == SLOTS
+
+    acts = (tmp_path / "acts").read_text().splitlines()
+    assert len(acts) == len(set(acts)), "what may not repeat was repeated"
+    assert {act.partition("@")[0] for act in acts} <= set(names)
+    assert 2 * SLOTS - found.interrupted <= len(acts) <= 2 * SLOTS
+
+    sent = [line.split(" ", 1)[0] for line in (tmp_path / "sent").read_text().splitlines()]
+    assert len(sent) == len(set(sent)), "nobody hears of a slot twice"
+    # Nobody can know whether a message went out that a kill cut off; it is not sent again (reliability 3.1).
+    assert set(found.states) <= {"sent", "unknown"}
+    assert found.states.total() == SLOTS
+    assert found.states["unknown"] <= kills
+    print(f"{SLOTS} slots, {kills} kills: {found.interrupted} calls and {dict(found.states)} messages")
