@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
@@ -23,7 +24,9 @@ from gateway.cli import main
 from gateway.clock import Clock, SystemClock
 from gateway.config import McpSettings, parse, secrets, shown
 from gateway.errors import ConfigError
-from gateway.mcp.servers import Servers, as_text, look
+from gateway.mcp.server import Server
+from gateway.mcp.servers import Servers, as_text, connected, look
+from gateway.mcp.target import target
 from gateway.redact import Redactor
 from gateway.tools.base import Ask, Tool, ToolContext
 from gateway.tools.box import Toolbox
@@ -300,6 +303,16 @@ async def test_a_call_of_a_session_that_the_server_has_forgotten_is_made_in_a_ne
         assert set(old.headers) == {"Bearer abcdefgh"}
 
 
+async def test_calls_that_all_find_their_session_forgotten_are_made_in_one_new_one(house: House) -> None:
+    old = OldHttp()
+    async with answering(old.answer) as url, house.run(old={"url": f"{url}/mcp", "ask": False}):
+        await house.call("mcp__old__echo")
+        old.session = "s2"
+        entries = await asyncio.gather(*(house.call("mcp__old__echo") for _ in range(10)))
+        assert not any(entry.is_error for entry in entries)
+        assert old.calls == ["s1", *["s2"] * 10]
+
+
 async def test_an_answer_without_end_is_refused(house: House) -> None:
     old = OldHttp()
     async with answering(old.answer) as url, house.run(old={"url": f"{url}/mcp", "ask": False}):
@@ -481,6 +494,22 @@ async def test_a_missing_program_and_a_silent_one_do_not_keep_others_from_workin
             "down (there is no program 'no-such-program-anywhere' that can be run)"
         )
         assert await house.state("dumb", "starting")
+
+
+async def test_a_server_that_is_never_ready_is_given_up_and_ended(tmp_path: Path) -> None:
+    one = settings(dumb={"args": [ROUGH, "silent"]}).servers["dumb"]
+    where = target("dumb", one, tmp_path, dict(os.environ))
+    server = Server(
+        name="dumb",
+        connect=functools.partial(connected, where),
+        clock=SystemClock(),
+        found=lambda _: None,
+        ready_within=0.5,
+    )
+    server.start(now=True)
+    await until(lambda: server.state == "down")
+    assert server.problem == "it was not ready within 0.5 seconds"
+    await server.close()
 
 
 async def test_a_call_without_an_answer_ends_at_its_time_and_others_go_on(house: House) -> None:

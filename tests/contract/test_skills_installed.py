@@ -65,11 +65,20 @@ class TestCommandLine:
         found = json.loads(run("show", "word-count", "--json")[1])
         assert (found["source"], found["eligible"], found["warnings"]) == ("workspace", True, [])
         script = home / ".crayfish/workspace/skills/word-count/scripts/word_count.py"
+        shown = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+        assert "Ask https://example.com/." in shown.stdout
+        (home / "answer.json").write_text('{"words": 2}')
+        env = os.environ | {"WORD_COUNT_URL": (home / "answer.json").as_uri()}
         result = subprocess.run(
-            [sys.executable, str(script), "one", "two"], capture_output=True, text=True, check=True
+            [sys.executable, str(script)], capture_output=True, text=True, check=True, env=env
         )
-        assert json.loads(result.stdout) == {"text": "one two", "words": 2, "characters": 7}
-        assert subprocess.run([sys.executable, str(script)], capture_output=True, check=False).returncode == 2
+        assert json.loads(result.stdout) == {"words": 2}
+        env = os.environ | {"WORD_COUNT_URL": "http://127.0.0.1:9/"}
+        result = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, check=False, env=env
+        )
+        assert (result.returncode, result.stdout) == (2, "")
+        assert "its answer is not known" in result.stderr
         assert run("new", "word-count") == (
             2, f"crayfish: {home}/.crayfish/workspace/skills/word-count is there already; choose another name\n",
         )  # fmt: skip
@@ -321,9 +330,9 @@ class TestPrompt:
         order = [stable.index(title) for title in ("## Tools", "## Safety", "## Skills", "## Workspace")]
         assert order == sorted(order)
         assert "available_skills" not in dynamic
-        assert build(replace(self.INPUTS, skills="")) == (
-            stable[: stable.index("## Skills")] + stable[stable.index("## Workspace") :], dynamic,
-        )  # fmt: skip
+        before, _, after = stable.partition("## Skills")
+        rest = after[after.index("## ") :]
+        assert build(replace(self.INPUTS, skills="")) == (before + rest, dynamic)
 
     def test_without_the_tool_to_read_them_nothing_is_said(self) -> None:
         tools = self.INPUTS.tools[:1]

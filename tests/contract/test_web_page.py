@@ -173,7 +173,7 @@ async def test_a_question_is_answered_by_a_button_and_then_says_what_was_decided
         await at.send("**Decided:** run\n\nrm", replaces="approval:abcd")
         await shown(page, "Decided: run")
         assert await page.run("document.querySelectorAll('.buttons').length") == 0
-        assert await bubbles(page) == ["Decided: run\nrm", said], "in its place"
+        assert await bubbles(page) == ["Decided: run\n\nrm", said], "in its place"
 
 
 async def test_an_open_question_is_there_after_a_reload_and_a_closed_one_is_a_line() -> None:

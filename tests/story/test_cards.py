@@ -54,7 +54,7 @@ async def test_a_press_decides_and_the_card_says_so(home: House, label: str, sai
     await home.until(lambda: "done" in home.texts())
     await home.rests()
     text, buttons = shown(home)
-    assert text.startswith(f"{said}: run")
+    assert text.startswith(f"{said}: Run")
     assert "rm -rf build" in text
     assert buttons is None
     assert (home.workspace / "build").exists() is not gone
@@ -76,5 +76,5 @@ async def test_a_question_that_was_passed_over_loses_its_buttons(home: House) ->
     home.api.say("no, wait")
     await home.until(lambda: "done" in home.texts())
     await home.until(lambda: shown(home)[1] is None)
-    assert shown(home)[0].startswith("Withdrawn: run")
+    assert shown(home)[0].startswith("Withdrawn: Run")
     assert "wrote something else instead" in results(home.model.bodies[-1])[0]

@@ -233,15 +233,15 @@ TOO_LONG = json_body({"error": {"message": "maximum context length exceeded"}}, 
 
 async def talk_long(house: House) -> None:
     for number in range(4):
-        house.api.say(f"{number} " + "word " * 400)
+        house.model.play(reply("openai", "word " * 400))
+        house.api.say(f"question {number}")
         await house.api.reply(number + 1)
     await house.rests()
 
 
 async def test_a_history_that_is_too_long_is_summed_up_and_answered(house: House) -> None:
     await talk_long(house)
-    summary = "\n".join(f"## {heading}\nwords" for heading in HEADINGS)
-    house.model.otherwise = None
+    summary = "\n".join(f"## {heading}\nquestions 0 to 3: answered" for heading in HEADINGS)
     house.model.play(
         TOO_LONG, reply("openai", summary), reply("openai", "NO_REPLY"), reply("openai", "Fine.")
     )
