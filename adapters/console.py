@@ -181,7 +181,7 @@ class Screen:
         """Show that a tool call begins; text before it is no reply."""
         self._streamed = ""
         if self.terminal.interactive:
-            self._line(f"> {name}: {_short(args)}")
+            self._line(f"> {name}: {_short(args)}" if args else f"> {name}")
 
     def plan(self, plan: str) -> None:
         """Show the plan of a longer task."""

@@ -109,7 +109,7 @@ def _name(name: str) -> str:
 def _steps(plan: str) -> tuple[_Step, ...]:
     """Read a plan: lines such as `[x] read the log`; other lines are none of its steps."""
     found = ((line[:3], line[4:]) for line in plan.splitlines())
-    return tuple(_Step(_STATES[mark], shortened(text)) for mark, text in found if mark in _STATES)
+    return tuple(_Step(_STATES[mark], shortened(text)) for mark, text in found if text and mark in _STATES)
 
 
 def _around_current(plan: tuple[_Step, ...], most: int) -> tuple[_Step, ...]:

@@ -24,9 +24,10 @@ from gateway.agents import MAIN, Binding, bindings, chosen
 from gateway.allowance import Allowance
 from gateway.approvals import Approver
 from gateway.bell import Bell
+from gateway.capabilities import Capabilities
 from gateway.channel import Alone, Channel, SendsFiles
 from gateway.clock import Clock, SystemClock
-from gateway.commands import Commands, menu
+from gateway.commands import TABLE, Commands, menu
 from gateway.compaction import Limits
 from gateway.compactor import Compactor
 from gateway.config import (
@@ -48,7 +49,9 @@ from gateway.export import Archive
 from gateway.feed import Feed
 from gateway.heartbeat import Heartbeat
 from gateway.identities import Identities
-from gateway.intake import Intake
+from gateway.intake import Intake, level_now
+from gateway.mcp.servers import Seen, Servers
+from gateway.mcp.servers import look as look_at_servers
 from gateway.memory.vectors import Encoder, open_encoder
 from gateway.models.auto import Choice, open_model, open_other
 from gateway.models.base import Model
@@ -59,10 +62,10 @@ from gateway.redact import Redactor, secrets_in
 from gateway.retention import Ages, Retention
 from gateway.sessions import Freshness
 from gateway.skills import Skills, open_skills
-from gateway.skills.packages import Packages
+from gateway.skills.packages import RESERVED, Packages
 from gateway.skills.roots import installed
 from gateway.skills.watch import Watch
-from gateway.store import beats, chats, history, routes, subagents
+from gateway.store import beats, chats, history, imports, routes, subagents
 from gateway.store.engine import Database, open_database, open_reader
 from gateway.store.inbox import Inbox, get_fact, set_fact
 from gateway.store.jobs import Rules
@@ -87,7 +90,7 @@ from gateway.tools.processes import Processes
 from gateway.tools.sessions import Desk, sessions_tool, spawn_tool
 from gateway.tools.web import open_web, web_tools
 from gateway.turn import Agent, Beats, TurnRunner
-from gateway.types import Address, Chat, JsonObject, Kind, Situation, Standing
+from gateway.types import Address, Chat, JsonObject, Kind, Situation, Standing, Stimulus
 from gateway.usage import Caps, Price, Rates
 from gateway.work import Sender, Supervised, Worker, supervise
 from gateway.workspace import Workspace, below_agent, of_agent, room
@@ -96,6 +99,7 @@ if TYPE_CHECKING:
     from aiohttp.web import AbstractRouteDef
 
     from adapters.slack import Features
+    from gateway.tools.skill import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +139,10 @@ class Gateway:
     choice: Choice
     models: Models
     contexts: Contexts
+    capabilities: Capabilities
     retention: Retention
     processes: Processes
+    servers: Servers
     seen: dict[str, Supervised]
     state: str = "starting"
 
@@ -173,6 +179,7 @@ class Gateway:
         """Let go of everything, whatever state it is in."""
         for channel in self.channels.values():
             await channel.close()
+        await self.servers.close()
         await self.processes.close()
         await self.choice.model.close()
         for model in self.models.others:
@@ -263,6 +270,7 @@ class StoreReads:
             "channels": lines,
             "details": details,
             "waiting": waiting,
+            "mcp": gateway.servers.status(),
         }
 
     async def stop(self, address: Address) -> int:
@@ -378,7 +386,9 @@ async def open_gateway(
             await _open_channels(parts, lambda: gateway, env)
         choice = await _choose_model(parts, env)
         gateway = _wire(parts, choice, await _models(parts, choice, env))
+        await gateway.capabilities.take_in()
         await gateway.worker.turns.look()
+        await gateway.servers.start()
     except BaseException:
         await parts.close()
         raise
@@ -420,6 +430,7 @@ async def _open_channels(parts: Parts, gateway: Callable[[], Gateway | None], en
                 contexts=lambda: running.contexts if (running := gateway()) else None,
                 recall=_recall(parts),
                 notes=parts.workspace.path,
+                capabilities=lambda: running.capabilities if (running := gateway()) else None,
             ),
             routes=doors,
         )
@@ -586,13 +597,16 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
     owner = secrets.token_hex(8)
     # A terminal's gateway can't reach the other chats; their schedules wait for the real one.
     only = "console" if set(parts.channels) == {"console"} else ""
-    schedules = Schedules(db=db, clock=clock, rules=_rules(parts.loaded, only))
+    schedules = Schedules(db=db, clock=clock, rules=_rules(parts, only))
+    capabilities = _capabilities(parts, _shelf(parts))
+    profiles = {name: one.tools for name, one in settings.agents.items()}
     tools = Toolbox(
         _tools(parts, schedules),
-        policy=ToolPolicy(settings.tools, {name: one.tools for name, one in settings.agents.items()}),
+        policy=ToolPolicy(settings.tools, profiles, capabilities.denial, settings.heartbeat.light),
         redact=parts.redact,
     )
-    agents = _agents(parts, tools, models)
+    capabilities.tools = tools
+    agents = _agents(parts, tools, models, capabilities)
     sender = Sender(outbox=Outbox(db, owner), channels=parts.channels, bell=Bell(), clock=clock)
     ledger = replace(_ledger(parts.loaded, clock), agent=lambda situation: agents.of(situation).name)
     journal = Journal(db, owner, fresh=_freshness(parts.loaded), ledger=ledger)
@@ -614,7 +628,7 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
         sends_files=lambda address: isinstance(parts.channels.get(address.channel), SendsFiles),
         max_rounds=settings.agent.max_turns,
         max_chars=max_chars,
-        look=_watch(parts).look,
+        look=capabilities.look,
         redact=parts.redact,
         allowance=Allowance(
             db=db, clock=clock, ledger=ledger, caps=_caps(settings.limits), rates=_rates(settings.limits)
@@ -655,6 +669,14 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
         Kind.SUBAGENT: lambda tx, how: subagents.ended(tx, how, db.now()),
     }
     tools.give("conversations", _talking(parts, turns, worker))
+    servers = Servers(
+        settings=settings.mcp,
+        home=parts.loaded.home,
+        environ=parts.env,
+        clock=clock,
+        give=functools.partial(tools.give, "mcp"),
+        redact=parts.redact,
+    )
     seen: dict[str, Supervised] = {}
     contexts = Contexts(functools.partial(_prompts_of, agents))
     intake = Intake(
@@ -665,11 +687,15 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
             clock=clock,
             started=clock.now(),
             model=lambda: choice.model.name,
-            channels=functools.partial(status, parts.channels, seen, parts.redact),
+            channels=lambda: (
+                status(parts.channels, seen, parts.redact)
+                | {f"mcp {name}": state for name, state in servers.status().items()}
+            ),
             owned=bool(settings.access.owners),
             ledger=ledger,
             heartbeat=heartbeat.command,
             cron=_cron_command(schedules),
+            tools=functools.partial(_tools_here, agents, capabilities),
             context=contexts.summary,
         ),
         bell=worker.bell,
@@ -693,8 +719,10 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
         choice=choice,
         models=models,
         contexts=contexts,
+        capabilities=capabilities,
         retention=_retention(parts),
         processes=parts.processes,
+        servers=servers,
         seen=seen,
     )
 
@@ -782,20 +810,73 @@ def _tools(parts: Parts, schedules: Schedules) -> Sequence[Tool]:
     ]
 
 
-def _exec_tools(parts: Parts) -> Sequence[Tool]:
-    if os.name != "posix" or parts.loaded.settings.exec.mode == "deny":
-        return ()
-    from gateway.tools.exec import SkillHome, exec_tools  # noqa: PLC0415 - needs what Windows has not
+def _agent_skills(parts: Parts) -> Mapping[str, Skills]:
+    """Return the skills of every agent by name."""
+    return {MAIN: parts.skills, **parts.agent_skills}
 
-    def skill_of(file: Path) -> SkillHome | None:
-        for skills in (parts.skills, *parts.agent_skills.values()):
-            if skill := skills.current.home_of(file):
-                return SkillHome(skill.folder, skills.environment(skill) if skill.eligible else {})
-        return None
 
-    return exec_tools(
-        parts.loaded.settings.exec, parts.processes, parts.clock, environ=parts.env, skill_of=skill_of
+def _capabilities(parts: Parts, shelf: Shelf | None = None) -> Capabilities:
+    return Capabilities(
+        db=parts.db,
+        clock=parts.clock,
+        skills=_agent_skills(parts),
+        packages=functools.partial(_packages, parts),
+        watch=_watch(parts).look,
+        shelf=shelf,
     )
+
+
+def _packages(parts: Parts) -> Packages:
+    """Return the installed skills, with the names that are taken now."""
+    there = [skill for one in _agent_skills(parts).values() for skill in one.current.skills]
+    commands = (name for command in TABLE for name in (command.name, *command.aliases))
+    return Packages(
+        folder=installed(parts.loaded),
+        wall=parts.clock.wall,
+        others=frozenset(skill.name for skill in there if skill.receipt is None),
+        reserved=RESERVED.union(commands),
+    )
+
+
+def _shelf(parts: Parts) -> Shelf | None:
+    """Return the tools that skills bring along, None where no commands run."""
+    if os.name != "posix" or parts.loaded.settings.exec.mode == "deny":
+        return None
+    from gateway.tools.exec import open_runner  # noqa: PLC0415 - needs what Windows has not
+    from gateway.tools.skill import Shelf, home_of  # noqa: PLC0415 - likewise
+
+    skills = _agent_skills(parts)
+    runner = open_runner(
+        parts.loaded.settings.exec,
+        parts.processes,
+        environ=parts.env,
+        skill_of=home_of(tuple(skills.values())),
+    )
+    return Shelf(runner, skills)
+
+
+def _tools_here(agents: Agents, capabilities: Capabilities, stimulus: Stimulus) -> str:
+    where = Situation(stimulus.address, stimulus.address, stimulus.sender, stimulus.chat)
+    return capabilities.explain(replace(where, agent=agents.of(where).name))
+
+
+def _exec_tools(parts: Parts) -> Sequence[Tool]:
+    if os.name != "posix":
+        return ()
+    from gateway.tools.exec import exec_tools  # noqa: PLC0415 - needs what Windows has not
+    from gateway.tools.skill import home_of, install_tool  # noqa: PLC0415 - likewise
+
+    installs = install_tool(functools.partial(_packages, parts))
+    if parts.loaded.settings.exec.mode == "deny":
+        return (installs,)
+    commands = exec_tools(
+        parts.loaded.settings.exec,
+        parts.processes,
+        parts.clock,
+        environ=parts.env,
+        skill_of=home_of(tuple(_agent_skills(parts).values())),
+    )
+    return (installs, *commands)
 
 
 def _recall(parts: Parts) -> Recall:
@@ -832,13 +913,14 @@ class Agents:
         return self.others.get(chosen(self.bound, situation), self.main)
 
 
-def _agents(parts: Parts, tools: Toolbox, models: Models) -> Agents:
+def _agents(parts: Parts, tools: Toolbox, models: Models, capabilities: Capabilities) -> Agents:
     settings = parts.loaded.settings
 
     def agent(name: str, model: Model, workspace: Workspace) -> Agent:
         zone, light = zone_of(parts.loaded), settings.heartbeat.light
         skills = parts.agent_skills.get(name, parts.skills)
-        prompts = Prompts(workspace, tools.specs, zone, parts.clock, light, skills=lambda: skills.current.xml)
+        available = functools.partial(capabilities.available, skills)
+        prompts = Prompts(workspace, tools.specs, zone, parts.clock, light, skills=available)
         return Agent(name=name, model=model, tools=tools, prompts=prompts, workspace=workspace.path)
 
     others = {
@@ -937,15 +1019,16 @@ def _cron_command(schedules: Schedules) -> Callable[[Connection, Sequence[str], 
     return command
 
 
-def _rules(loaded: Loaded, channel: str = "") -> Rules:
-    settings = loaded.settings.cron
+def _rules(parts: Parts, channel: str = "") -> Rules:
+    settings = parts.loaded.settings.cron
     return Rules(
-        zone=ZoneInfo(zone_of(loaded)),
+        zone=ZoneInfo(zone_of(parts.loaded)),
         grace=float(duration(settings.grace)),
         most=settings.per_chat,
         daily_tokens=settings.daily_tokens,
-        caps=_caps(loaded.settings.limits),
+        caps=_caps(parts.loaded.settings.limits),
         channel=channel,
+        level=functools.partial(level_now, parts.policies),
     )
 
 
@@ -1044,6 +1127,7 @@ async def control(loaded: Loaded, question: Callable[[Control], Awaitable[JsonOb
         await migrate_store(db, bundled("migrations"))
         parts = _offline(loaded, db)
         beats = _heartbeat(parts, Timer(SystemClock()), Bell(), settings.heartbeat.model)
+        capabilities = _capabilities(parts)
         stored = replace(
             _control(db, settings, lambda: None),
             beats=lambda: beats,
@@ -1051,11 +1135,56 @@ async def control(loaded: Loaded, question: Callable[[Control], Awaitable[JsonOb
             recall=_recall(parts),
             notes=parts.workspace.path,
             ledger=_ledger(loaded, SystemClock()),
+            capabilities=lambda: capabilities,
             idle=db.exclusive,
         )
         return await question(stored)
     finally:
         await db.close()
+
+
+async def mcp_servers(loaded: Loaded) -> Sequence[Seen]:
+    """Start every MCP server for a moment, and ask it what it offers. Raises: ConfigError."""
+    return await look_at_servers(loaded.settings.mcp, loaded.home, os.environ, SystemClock())
+
+
+async def take_over(loaded: Loaded, program: str, folder: Path, *, dry: bool) -> str:
+    """Import what another program keeps in a folder; return what was done, or with `dry` would be.
+
+    Raises: ConfigError, StoreError.
+    """
+    from gateway.importing.files import Mover  # noqa: PLC0415 - only this command needs it
+    from gateway.importing.run import Importer, told  # noqa: PLC0415 - the same
+
+    redact = _redactor(loaded.settings, os.environ)
+    mover = Mover(ours=loaded.workspace.resolve(), templates=bundled("workspace"), redact=redact)
+    importer = Importer(mover=mover, redact=redact, zone=ZoneInfo(zone_of(loaded)))
+    if dry:
+        plan = importer.plan(program, folder.resolve(), await _imported(loaded))
+        return told(plan, mover.ours, dry=True)
+    try:
+        db = await open_database(loaded.settings.store.url, SystemClock())
+    except AlreadyRunning as error:
+        raise ConfigError("a gateway is running; stop it, import, and start it again") from error
+    try:
+        await migrate_store(db, bundled("migrations"))
+        plan = importer.plan(program, folder.resolve(), await db.read(imports.known))
+        await importer.carry_out(plan, db)
+    finally:
+        await db.close()
+    return told(plan, mover.ours, dry=False)
+
+
+async def _imported(loaded: Loaded) -> frozenset[str]:
+    """Return which sessions were imported before; without a database none were."""
+    try:
+        reader = open_reader(loaded.settings.store.url)
+    except ConfigError:
+        return frozenset()
+    try:
+        return await reader.read(imports.known)
+    finally:
+        await reader.close()
 
 
 async def look(loaded: Loaded, question: Callable[[Archive], Awaitable[T]]) -> T:
@@ -1072,7 +1201,7 @@ async def look(loaded: Loaded, question: Callable[[Archive], Awaitable[T]]) -> T
 
 
 def _timetable(parts: Parts, changed: Callable[[], None]) -> Timetable:
-    return Timetable(db=parts.db, clock=parts.clock, rules=_rules(parts.loaded), changed=changed)
+    return Timetable(db=parts.db, clock=parts.clock, rules=_rules(parts), changed=changed)
 
 
 def _offline(loaded: Loaded, db: Database) -> Parts:
@@ -1086,6 +1215,10 @@ def _offline(loaded: Loaded, db: Database) -> Parts:
         db=db,
         workspace=workspace,
         skills=skills,
+        agent_skills={
+            name: open_skills(loaded, workspace=Path(one.workspace).resolve(), only=one.skills)
+            for name, one in loaded.settings.agents.items()
+        },
         policies=known,
         encoder=open_encoder(loaded.settings.memory.embeddings),
     )

@@ -13,6 +13,7 @@ from gateway import cards
 from gateway.store import approvals
 from gateway.store.approvals import Approval, State
 from gateway.store.engine import Database
+from gateway.store.inbox import Said
 from gateway.store.journal import Claim
 from gateway.tools.base import Ask, ToolContext
 from gateway.types import Address, Button, Outgoing, ToolCall, ToolEntry
@@ -194,7 +195,7 @@ def says(text: str) -> State | None:
     return _ANSWERS.get(text.strip().rstrip(".!").lower()) if len(text) < LONGEST_ANSWER else None
 
 
-def answer(tx: Connection, words: Sequence[str], state: State, by: str, now: float) -> str:
+def answer(tx: Connection, words: Sequence[str], state: State, by: str, now: float) -> str | Said:
     """Decide by the first characters of an id, or without any if only one question is open (approval-05)."""
     waiting = approvals.open_at(tx)
     match words:
@@ -213,15 +214,15 @@ def answer(tx: Connection, words: Sequence[str], state: State, by: str, now: flo
     return settle(tx, found[0], state, by, now)
 
 
-def settle(tx: Connection, one: Approval, state: State, by: str, now: float) -> str:
-    """Note a decision; return what is said about it."""
+def settle(tx: Connection, one: Approval, state: State, by: str, now: float) -> str | Said:
+    """Note a decision; return what is said about it, to whoever decided first."""
     if now >= one.expires_at:
         return "That question is too old; nothing was done."
     if state is State.ALWAYS and not one.rule:
         state = State.ONCE
     if not approvals.decide(tx, one, state, by, now):
         return "That question is answered already."
-    return f"{approvals.SAID[state]}: {one.title}"
+    return Said(f"{approvals.SAID[state]}: {one.title}", approvals.settled(tx, one.id, state))
 
 
 def listed(found: Sequence[Approval]) -> str:

@@ -236,8 +236,10 @@ def _skills(action: str, arguments: argparse.Namespace) -> int:
     _log_to_stderr(loaded, "warning")
     from gateway.clock import SystemClock
     from gateway.skills import cli
+    from gateway.tools.download import downloader
 
-    text, good = cli.run(action, arguments, loaded, SystemClock(), _agrees, _chat_commands(action))
+    fetch = downloader(loaded.settings.web)
+    text, good = cli.run(action, arguments, loaded, SystemClock(), _agrees, _chat_commands(action), fetch)
     print(text if getattr(arguments, "json", False) else _harmless(text))
     return OK if good else REFUSED
 
@@ -257,6 +259,43 @@ def _agrees(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
+def _tools_list(arguments: argparse.Namespace) -> int:
+    import json
+
+    from gateway import capabilities
+
+    found = _ask(arguments, lambda control: capabilities.everything(control, arguments.kind))
+    text = json.dumps(found, ensure_ascii=False, indent=2)
+    print(text if arguments.json else _harmless(capabilities.as_text(found)))
+    return OK
+
+
+def _tools_show(arguments: argparse.Namespace) -> int:
+    from gateway import capabilities
+
+    name, kind = arguments.name, arguments.kind
+    found = _ask(arguments, lambda control: capabilities.everything(control, kind))
+    rows = [one for one in found["capabilities"] if one["name"] == name]
+    if not rows:
+        print(
+            f"crayfish: there is no tool or skill {name!r}; `crayfish tools list` shows them", file=sys.stderr
+        )
+        return REFUSED
+    print(_harmless("\n".join(map(capabilities.in_full, rows))))
+    return OK
+
+
+def _tools(action: str, arguments: argparse.Namespace) -> int:
+    name, kind = arguments.name, arguments.kind
+    agent, user = getattr(arguments, "agent", ""), getattr(arguments, "user", "")
+    answer = _ask(arguments, lambda control: control.tool(action, name, kind=kind, agent=agent, user=user))
+    if "problem" in answer:
+        print(f"crayfish: {_harmless(answer['problem'])}", file=sys.stderr)
+        return REFUSED
+    print(_harmless(answer["text"]))
+    return OK
+
+
 def _sessions_list(arguments: argparse.Namespace) -> int:
     print(_harmless(_look(arguments, lambda archive: archive.listed())))
     return OK
@@ -271,6 +310,17 @@ def _sessions_export(arguments: argparse.Namespace) -> int:
     name, out = arguments.conversation, arguments.out
     entries = _look(arguments, lambda archive: archive.export(name, arguments.format, arguments.session, out))
     print(f"{entries} entries{f' written to {out}' if out else ''}", file=sys.stderr)
+    return OK
+
+
+def _import(program: str, arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from gateway import app
+
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "warning")
+    print(_harmless(asyncio.run(app.take_over(loaded, program, arguments.path, dry=arguments.dry_run))))
     return OK
 
 
@@ -301,6 +351,19 @@ def _harmless(text: str) -> str:
     from gateway.log import visible
 
     return "\n".join(map(visible, text.splitlines()))
+
+
+def _mcp_list(arguments: argparse.Namespace) -> int:
+    loaded = _load(arguments)
+    _log_to_stderr(loaded, "error")
+    import asyncio
+
+    from gateway import app
+    from gateway.log import redact
+    from gateway.mcp.servers import as_text
+
+    print(_harmless(redact(as_text(asyncio.run(app.mcp_servers(loaded))))))
+    return OK
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:
@@ -347,9 +410,12 @@ GROUPS = {
     "heartbeat": "what the bot looks after by itself",
     "cron": "what the bot does at set times",
     "skills": "what the bot has learned",
+    "tools": "who may use what",
     "sessions": "look at what was said",
     "memory": "what the bot has written down",
+    "mcp": "tools of other programs",
     "prompt": "what the model is sent",
+    "import": "take over what another program has",
     "slack": "set up a Slack app",
 }
 
@@ -384,6 +450,13 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "skills disable": (functools.partial(_skills, "disable"), "switch a skill off"),
     "skills verify": (functools.partial(_skills, "verify"), "check that skills are as they were installed"),
     "skills new": (functools.partial(_skills, "new"), "write a new skill to begin with"),
+    "tools list": (_tools_list, "show all tools and skills, and which are off"),
+    "tools show": (_tools_show, "show one"),
+    "tools enable": (functools.partial(_tools, "enable"), "switch one on, from the next message on"),
+    "tools disable": (functools.partial(_tools, "disable"), "switch one off for everybody"),
+    "tools bind": (functools.partial(_tools, "bind"), "put one on the list of an agent or a person"),
+    "tools unbind": (functools.partial(_tools, "unbind"), "take one off such a list"),
+    "tools remove": (functools.partial(_tools, "remove"), "take one away that does not come with Crayfish"),
     "sessions list": (_sessions_list, "show the conversations"),
     "sessions show": (_sessions_show, "show the sessions of one"),
     "sessions export": (_sessions_export, "write what was said, as Markdown or JSON"),
@@ -393,6 +466,9 @@ COMMANDS: dict[str, tuple[Command, str]] = {
     "prompt show": (_prompt_show, "print what the model is sent for a conversation"),
     "why": (_why, "say why a message was answered or not"),
     "usage": (_usage, "show the tokens and the money that models took"),
+    "mcp list": (_mcp_list, "show the tools of each server, or why it is down"),
+    "import openclaw": (functools.partial(_import, "openclaw"), "take over the folder of OpenClaw"),
+    "import nanobot": (functools.partial(_import, "nanobot"), "take over the folder of nanobot"),
     "slack manifest": (_slack_manifest, "print what Slack makes an app from"),
     "migrate": (_migrate, "bring the database to this version's schema"),
 }
@@ -427,15 +503,14 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--deep", action="store_true", help="also ask platforms and model, read the database"
         )
-    if name.startswith("skills "):
-        _fill_skills(name.partition(" ")[2], parser)
+    group, _, action = name.partition(" ")
+    if group in _FILL:
+        _FILL[group](action, parser)
     if name.startswith("cron ") and name != "cron list":
         parser.add_argument("name", metavar="NAME", help="the id, or the name if only one chat has it")
     if name == "memory search":
         parser.add_argument("query", metavar="QUERY", help="words to look for")
         parser.add_argument("--chats", action="store_true", help="search what was said, in all conversations")
-    if name.startswith("pairing "):
-        _fill_pairing(name.partition(" ")[2], parser)
     if name.startswith("heartbeat "):
         parser.set_defaults(action=name.partition(" ")[2])
     if name == "heartbeat now":
@@ -447,6 +522,10 @@ def _fill(name: str, parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--account", metavar="NAME", default="", help="of [channels.slack.accounts]")
     if name.startswith("sessions ") and name != "sessions list":
         _name_conversation(name, parser)
+    if name.startswith("import "):
+        usual = f"its folder, such as ~/.{name.partition(' ')[2]}, or only its workspace"
+        parser.add_argument("path", metavar="PATH", type=Path, help=usual)
+        parser.add_argument("--dry-run", action="store_true", help="only tell what would be done")
     if name in ("prompt show", "usage", "why"):
         _fill_question(name, parser)
 
@@ -511,6 +590,25 @@ def _fill_skills(action: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--purge", action="store_true", help="delete its versions, too")
     if action == "new":
         parser.add_argument("--description", metavar="TEXT", default="", help="what it does, and when")
+        parser.add_argument("--address", metavar="URL", default="", help="what its script asks")
+
+
+def _fill_tools(action: str, parser: argparse.ArgumentParser) -> None:
+    if action != "list":
+        parser.add_argument("name", metavar="NAME", help="as `tools list` shows it")
+    which = "only these" if action == "list" else "if a tool and a skill have this name"
+    parser.add_argument("--kind", choices=("tool", "skill"), default="", help=which)
+    if action == "list":
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+    if action in ("bind", "unbind"):
+        parser.add_argument("--agent", metavar="NAME", default="", help="whose list; `main` is the usual one")
+        parser.add_argument(
+            "--user", metavar="CHANNEL:ID", default="", help="whose list, or with which agent"
+        )
+
+
+_FILL = {"pairing": _fill_pairing, "skills": _fill_skills, "tools": _fill_tools}
+"""What adds the arguments of all commands of a group."""
 
 
 def _name_conversation(name: str, parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from gateway.store import journal, members, notes, subagents
 from gateway.store import usage as store_usage
 from gateway.store.approvals import State, open_at, revoke
 from gateway.store.engine import Database
-from gateway.store.inbox import Arrival
+from gateway.store.inbox import Arrival, Said
 from gateway.store.usage import Ledger
 from gateway.types import Address, Chat, Level, Stimulus
 from gateway.usage import as_text
@@ -57,6 +57,7 @@ TABLE = (
     Command("whoami", "your id and this chat's", ("id",)),
     Command("usage", "tokens and money of this chat", needs_in_group=Level.USER),
     Command("cron", "reminders and schedules of this chat", where=_PRIVATE, needs=Level.USER),
+    Command("tools", "what I can use here", needs=Level.USER, needs_in_group=Level.USER),
     Command("pairing", "who may talk to me (for my owner)", where=_PRIVATE, needs=Level.OWNER),
     Command(
         "approve", "allow what I asked (for my owner)", needs=Level.OWNER, needs_in_group=Level.OWNER
@@ -83,6 +84,18 @@ HELP = "\n".join(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class ForSender:
+    """An answer that depends on who asks; `stimulus` is the command as it was let in."""
+
+    answer: Callable[[Stimulus], str]
+    stimulus: Stimulus
+
+    def __call__(self, _tx: Connection, _which: int) -> str:
+        """Return the answer."""
+        return self.answer(self.stimulus)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
     """Turns a message that is a command into an act on its conversation.
@@ -90,7 +103,7 @@ class Commands:
     `model` names the model, `channels` tells the state of each channel, for `/status`. `owned`: the
     configuration names an owner, so that nobody becomes one by pairing. `heartbeat` acts on heartbeats: the
     words behind the command, and a key for a new one; a ValueError says how to use it. So does `cron` with
-    the words behind the command and the chat. `ledger` says what day it is.
+    the words behind the command and the chat. `ledger` says what day it is, `tools` what a sender has.
     """
 
     db: Database
@@ -103,6 +116,7 @@ class Commands:
     heartbeat: Callable[[Connection, str, str], str] = lambda _tx, _action, _key: "There are none here."
     cron: Callable[[Connection, Sequence[str], Address], str] = lambda _tx, _words, _chat: "There are none."
     context: Callable[[Connection, Address], str] = lambda _tx, _chat: "Nothing is known here."
+    tools: Callable[[Stimulus], str] = lambda _stimulus: "There are none here."
 
     def maybe(self, stimulus: Stimulus) -> Callable[[Connection], Arrival | None] | None:
         """Return what finds out, in the transaction that stores it, whether a message is a yes or a no."""
@@ -118,7 +132,7 @@ class Commands:
         needs = command.needs_in_group if stimulus.chat is Chat.GROUP else command.needs
         return arrival if arrival.needs.covers(needs) else replace(arrival, needs=needs)
 
-    def _act(self, name: str, stimulus: Stimulus) -> Arrival | None:  # noqa: C901, PLR0911 - one line for each
+    def _act(self, name: str, stimulus: Stimulus) -> Arrival | None:  # noqa: C901, PLR0911, PLR0912 - one line for each
         match name:
             case "help":
                 return Arrival(stimulus, lambda _tx, _which: HELP)
@@ -144,6 +158,8 @@ class Commands:
                 return self._usage(stimulus)
             case "cron":
                 return Arrival(stimulus, functools.partial(self._cron, stimulus))
+            case "tools":
+                return Arrival(stimulus, ForSender(self.tools, stimulus))
             case "heartbeat":
                 return Arrival(stimulus, functools.partial(self._heartbeat, stimulus))
             case _:
@@ -194,7 +210,7 @@ class Commands:
             case _:
                 return pairing.USAGE
 
-    def _decide(self, name: str, stimulus: Stimulus, tx: Connection, _which: int) -> str:
+    def _decide(self, name: str, stimulus: Stimulus, tx: Connection, _which: int) -> str | Said:
         button = approvals.pressed(stimulus.text)
         words = button[1].split() if button else stimulus.text.split()[1:]
         state = State.ONCE if name == "approve" else State.DENIED

@@ -933,7 +933,7 @@ class ChannelSettings(Section):
     slack: SlackSettings = SlackSettings()
 
     def accounts(self) -> dict[str, ChannelAccess]:
-        """Return what is set for each channel that people reach from elsewhere, whether it is to run or not."""
+        """Return what is set for each channel that people reach from elsewhere, whether or not it runs."""
         found: dict[str, ChannelAccess] = {"telegram": self.telegram, "slack": self.slack}
         found |= {f"telegram-{name}": one for name, one in self.telegram.accounts.items()}
         return found | {f"slack-{name}": one for name, one in self.slack.accounts.items()}
@@ -999,12 +999,10 @@ class Settings(Section):
                 channel, _, who = entry.partition(":")
                 if channel not in known:
                     names = ", ".join(known)
-                    raise ValueError(
-                        f'identities.{person}: there is no channel "{channel}"; chats can be shared on {names}'
-                    )
+                    raise ValueError(f'identities.{person}: "{channel}" is no channel; known are {names}')
                 if not re.fullmatch(known[channel].id_shape, who) or who in known[channel].platform_ids:
                     raise ValueError(
-                        f'identities.{person}: "{who}" is no person\'s id on {channel}; /whoami tells it there'
+                        f'identities.{person}: "{who}" is no person on {channel}; /whoami tells the id there'
                     )
                 if entry in seen:
                     raise ValueError(f'identities: "{entry}" is listed twice ({seen[entry]}, {person})')
@@ -1132,7 +1130,11 @@ def values(
 
 def secrets(settings: Settings) -> tuple[str, ...]:
     """Return every secret value that is set, for whoever must keep it out of a text."""
-    found = [value.get_secret_value() for _, value in values(settings) if isinstance(value, SecretStr)]
+    found = [
+        value.get_secret_value()
+        for name, value in values(settings)
+        if isinstance(value, SecretStr) and not _is_plain(name, value.get_secret_value())
+    ]
     # Of what a header says only the last word is secret, and a server may tell it alone.
     found += [one.split(" ", 1)[1] for one in found if re.match(r"(?i)(bearer|basic|token) ", one)]
     store = [settings.store.url] if settings.store.url.startswith(POSTGRES) else []
@@ -1140,6 +1142,15 @@ def secrets(settings: Settings) -> tuple[str, ...]:
         password = urlsplit(url).password or ""
         found += [password, unquote(password)]
     return tuple(dict.fromkeys(one for one in found if one))
+
+
+def _is_plain(name: str, text: str) -> bool:
+    """Return whether what an MCP server is given is just a word, a path or a number, as replies may hold."""
+    if not name.startswith("mcp.servers.") or re.search(
+        r"(?i)key|token|secret|pass|pwd|auth|cred|cookie", name.rpartition(".")[2]
+    ):
+        return False
+    return re.fullmatch(r"[A-Za-z_./:, -]*|[\d.:]*|~?(/[\w.@+-]{1,40})+/?", text) is not None
 
 
 def secrets_set(settings: Settings) -> dict[str, bool]:

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from gateway import pairing, why
 from gateway.access import Policy
+from gateway.capabilities import Capabilities
 from gateway.config import HttpSettings
 from gateway.errors import ConfigError, StoreError
 from gateway.heartbeat import Heartbeat
@@ -55,6 +56,7 @@ class StoreControl:
     notes: Path = field(default_factory=Path)
     ledger: Ledger = field(default_factory=Ledger)
     contexts: Callable[[], Contexts | None] = lambda: None
+    capabilities: Callable[[], Capabilities | None] = lambda: None
     idle: bool = False
 
     async def pairing(self) -> JsonObject:
@@ -110,6 +112,20 @@ class StoreControl:
         except ValueError as error:
             return {"problem": str(error)}
 
+    async def tools(self, kind: str, limit: int, offset: int) -> JsonObject:
+        """Return a page of the tools and skills, see `Capabilities.listed`."""
+        return await self._capabilities().listed(kind, limit, offset)
+
+    async def tool(self, action: str, name: str, *, kind: str, agent: str, user: str) -> JsonObject:
+        """Switch, bind or remove one, see `Capabilities.act`."""
+        return await self._capabilities().act(action, name, kind, agent, user)
+
+    def _capabilities(self) -> Capabilities:
+        found = self.capabilities()
+        if found is None:
+            raise StoreError("the gateway is starting: try again")
+        return found
+
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it.
 
@@ -149,6 +165,16 @@ class RemoteControl:
 
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         return await self._ask("POST", "/api/heartbeat", {"action": action, "dry_run": dry_run})
+
+    async def tools(self, kind: str, limit: int, offset: int) -> JsonObject:
+        """Return a page of the tools and skills, see `capabilities.Capabilities`."""
+        query = {"limit": limit, "offset": offset} | ({"kind": kind} if kind else {})
+        return await self._ask("GET", f"/api/capabilities?{urlencode(query)}")
+
+    async def tool(self, action: str, name: str, *, kind: str, agent: str, user: str) -> JsonObject:
+        """Switch, bind or remove one, see `capabilities.Capabilities`."""
+        body = {"action": action, "name": name, "kind": kind, "agent": agent, "user": user}
+        return await self._ask("POST", "/api/capabilities", body)
 
     async def cron(self, action: str, name: str) -> JsonObject:
         """Act on schedules, see `timetable.Timetable`."""

@@ -31,7 +31,7 @@ from gateway.config import (
     SlackAccount,
     TelegramAccount,
 )
-from gateway.errors import ConfigError, ModelError
+from gateway.errors import ConfigError, ModelError, ToolError
 from gateway.log import visible
 from gateway.redact import Redactor, secrets_in
 from gateway.types import JsonObject
@@ -344,6 +344,53 @@ def _sandbox(loaded: Loaded) -> Iterator[Finding]:
     yield Finding(Level.WARN, "exec", f"mode {settings.mode}, {sandbox.note}", remedy)
 
 
+def _mcp(loaded: Loaded) -> Iterator[Finding]:
+    """Look at how the MCP servers are set up, without starting any."""
+    from gateway.mcp.servers import MISSING, is_installed
+    from gateway.mcp.target import Program, target
+
+    wanted = {name: one for name, one in loaded.settings.mcp.servers.items() if one.enabled}
+    if wanted and not is_installed():
+        text, _, remedy = MISSING.partition(": ")
+        yield Finding(Level.FAIL, "mcp", text, remedy)
+    for name, one in wanted.items():
+        where = target(name, one, loaded.home, os.environ)
+        if isinstance(where, Program):
+            try:
+                yield Finding(Level.OK, "mcp", f"{name}: {where.path}{'' if one.ask else ', does not ask'}")
+            except ToolError as error:
+                remedy = f"install it, or correct [mcp.servers.{name}] command"
+                yield Finding(Level.WARN, "mcp", f"{name}: {error}", remedy)
+            continue
+        parts = urlsplit(one.url)
+        if one.headers and parts.scheme == "http" and not config.is_loopback(parts.hostname or ""):
+            text = f"{name}: its headers go to {parts.hostname} without encryption"
+            yield Finding(Level.WARN, "mcp", text, "use an address that begins with https://")
+        else:
+            yield Finding(Level.OK, "mcp", f"{name}: {parts.scheme}://{parts.netloc}")
+
+
+def _mcp_answers(loaded: Loaded) -> Iterator[Finding]:
+    """Start each MCP server, and ask it what it offers."""
+    import asyncio
+
+    from gateway.clock import SystemClock
+    from gateway.mcp.servers import look
+
+    try:
+        seen = asyncio.run(look(loaded.settings.mcp, loaded.home, os.environ, SystemClock()))
+    except ConfigError:
+        return  # said already
+    for one in seen:
+        if one.problem:
+            remedy = "start it by hand to see more, or set enabled = false"
+            yield Finding(Level.WARN, "mcp", f"{one.name}: {one.problem}", remedy)
+        elif one.enabled:
+            yield Finding(Level.OK, "mcp", f"{one.name}: {len(one.tools)} tools, in {one.seconds:.1f} s")
+        for text in one.left_out:
+            yield Finding(Level.WARN, "mcp", f"{one.name}: {text}")
+
+
 def _access(loaded: Loaded) -> Iterator[Finding]:
     owners, known = loaded.settings.access.owners, config.ChannelSettings.model_fields
     for owner in owners:
@@ -567,8 +614,9 @@ _CHECKS: tuple[Check, ...] = (
     _workspace,
     _http,
     _sandbox,
+    _mcp,
     _access,
     _telegram,
     _slack,
 )
-_DEEP: tuple[Check, ...] = (_integrity, _telegram_answers)
+_DEEP: tuple[Check, ...] = (_integrity, _telegram_answers, _mcp_answers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from sqlalchemy.engine import Connection
@@ -14,7 +14,7 @@ from gateway import pairing
 from gateway.access import Allow, AskMember, AskThread, Drop, Policy, Settled
 from gateway.bell import Bell
 from gateway.channel import Cursor, Poison
-from gateway.commands import Commands, asks_to_come_in
+from gateway.commands import Commands, ForSender, asks_to_come_in
 from gateway.fence import defuse
 from gateway.identities import Identities
 from gateway.store import journal, members
@@ -47,7 +47,7 @@ class Intake:
     outbox_bell: Bell
     media_bell: Bell
     interrupt: Callable[[int], None]
-    identities: Identities = Identities()
+    identities: Identities = field(default_factory=Identities)
 
     async def accept(
         self, stimuli: Sequence[Stimulus], cursor: Cursor | None = None, poison: Sequence[Poison] = ()
@@ -109,6 +109,22 @@ def _member(
     return replace(settled, reason=f"{settled.reason}; {asked.reason}", answer=answer)
 
 
+def level_now(policies: Mapping[str, Policy], tx: Connection, stimulus: Stimulus) -> str | None:
+    """Return what a sender may do by now in a chat, None if they are not let in there any more.
+
+    Who is only let in because everybody is counts as a stranger. On a channel where another node listens,
+    nothing is known to have changed.
+    """
+    policy = policies.get(stimulus.address.channel)
+    if policy is None:
+        return stimulus.sender.level
+    verdict = policy.check(stimulus)
+    if isinstance(verdict, AskMember):
+        role = members.role(tx, stimulus.address.channel, stimulus.sender.id)
+        verdict = policy.known(stimulus, role)
+    return None if isinstance(verdict, Drop) or verdict.level is Level.GUEST else verdict.level
+
+
 def _answering(
     answers: Answers,
     arrival: Arrival,
@@ -136,7 +152,10 @@ def _settled(arrival: Arrival, verdict: Settled) -> Arrival | Dropped:
         sender=replace(stimulus.sender, name=defuse(stimulus.sender.name), level=verdict.level),
         aimed=verdict.wakes,
     )
-    return replace(arrival, stimulus=known, wakes=verdict.wakes)
+    command = arrival.command
+    if isinstance(command, ForSender):
+        command = replace(command, stimulus=known)
+    return replace(arrival, stimulus=known, command=command, wakes=verdict.wakes)
 
 
 def _unheard(stimulus: Stimulus) -> Outgoing | None:

@@ -37,7 +37,7 @@ NOTE_DAYS = 2
 NOTE_BYTES = 16_384
 NOTE_CHARS = 1_200
 NOTES_CHARS = 2_800
-"""How much of its newest notes a new session begins with: days, bytes and characters of one, of all (agent 1.2)."""
+"""What a new session sees of the newest notes: days, bytes and characters of one, of all (agent 1.2)."""
 
 NOTES_KEPT = 32
 """Sessions whose first turn is under way that are remembered, so that it sees the same notes all along."""
@@ -296,7 +296,7 @@ class Specs(Protocol):
     def __call__(self, situation: Situation) -> Sequence[ToolSpec]: ...
 
 
-def _no_skills() -> str:
+def _no_skills(_situation: Situation) -> str:
     return ""
 
 
@@ -305,8 +305,8 @@ class Prompts:
     """Gathers the facts for a prompt.
 
     `zone` is an IANA time zone. `runtime` goes into the last line of the instructions, which may change.
-    With `light` a heartbeat sees HEARTBEAT.md and no other file. `skills` returns `<available_skills>`, the
-    same object as long as they are the same, "" without any.
+    With `light` a heartbeat sees HEARTBEAT.md, no other file and no skill. `skills` returns
+    `<available_skills>` of a turn, the same object as long as they are the same, "" without any.
     Instructions are built again only when a file, the tools, the skills or the date changed.
     """
 
@@ -315,7 +315,7 @@ class Prompts:
     zone: str
     clock: Clock
     light: bool = True
-    skills: Callable[[], str] = _no_skills
+    skills: Callable[[Situation], str] = _no_skills
     agent_name: str = "Crayfish"
     runtime: Mapping[str, str] = field(default_factory=_runtime)
     _built: dict[tuple[str, Standing, Kind], _Built] = field(default_factory=dict, init=False)
@@ -352,7 +352,7 @@ class Prompts:
         today = datetime.fromtimestamp(self.clock.wall(), ZoneInfo(self.zone)).strftime("%A, %Y-%m-%d")
         key = (situation.seen_at.channel, situation.standing, situation.kind)
         built = self._built.get(key)
-        skills = self.skills()
+        skills = "" if heartbeat and self.light else self.skills(situation)
         same = built and built.files is files and built.tools is tools and built.skills is skills
         if built and same and built.today == today:
             return built

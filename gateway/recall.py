@@ -109,7 +109,9 @@ class Recall:
             there = await asyncio.to_thread(files.stamps, folder, personal=personal)
             if there == known.stamps and not again:
                 return 0
-            changed = {path: at for path, at in sorted(there.items()) if again or known.stamps.get(path) != at}
+            changed = {
+                path: at for path, at in sorted(there.items()) if again or known.stamps.get(path) != at
+            }
             gone = [path for path in known.stamps if path not in there]
             for batch in _batches(changed):
                 gone += await self._index(folder, batch, known.digests)

@@ -105,8 +105,8 @@ class Tools(Checks, Protocol):
 
     def replayable(self, name: str) -> bool: ...
 
-    def brings(self, name: str) -> tuple[bool, bool]:
-        """Return whether a tool's results are what strangers wrote, and whether they are private."""
+    def brings(self, call: ToolCall) -> tuple[bool, bool]:
+        """Return whether the result of a call is what strangers wrote, and whether it is private."""
         ...
 
     async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry: ...
@@ -580,8 +580,9 @@ class TurnRunner:
 
     async def _context(self, claim: Claim, agent: Agent, situation: Situation) -> ToolContext:
         turn = running(claim.transcript)
-        results = [one for one in turn if isinstance(one, ToolEntry) and not one.is_error]
-        used = [agent.tools.brings(one.name) for one in results]
+        answered = {one.call_id for one in turn if isinstance(one, ToolEntry)}
+        calls = (call for one in turn if isinstance(one, AssistantEntry) for call in one.calls)
+        used = [agent.tools.brings(call) for call in calls if call.id in answered]
         folder = room(agent.workspace, situation)
         if folder != agent.workspace:
             await asyncio.to_thread(make_room, folder)

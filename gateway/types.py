@@ -86,7 +86,7 @@ INNER = frozenset({"cron", "heartbeat", "agent"})
 """Channels of conversations that the bot has with itself; nobody reads there."""
 
 PERSON = "person"
-"""The channel of sessions that one person's private chats share; what leaves them goes to one of the chats."""
+"""The channel of sessions that one person's private chats share; what leaves them goes to one of these."""
 
 
 class Standing(StrEnum):

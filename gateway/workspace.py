@@ -76,6 +76,7 @@ class Workspace:
         self._texts: dict[str, BootstrapFile] = {}
         self._chosen: dict[tuple[bool, bool, bool], tuple[BootstrapFile, ...]] = {}
         self._unedited: dict[str, str] = {}
+        self._said: dict[str, _Stamp | None] = {}
 
     def anew(self) -> Workspace:
         """Return one that reads the same folder and shares nothing with this one."""
@@ -128,7 +129,18 @@ class Workspace:
     def checklist(self) -> str | None:
         """Return what to look after at a heartbeat, of a long one the beginning; None without a file."""
         place = os.fspath(self.path / "HEARTBEAT.md")
-        return _text(place, MAX_FILE) if _stamp(place) else None
+        return self._load(place, MAX_FILE) if _stamp(place) else None
+
+    def _load(self, place: str, most: int) -> str | None:
+        """Return at least `most` characters of a file, None for one that can't be read; that is said once."""
+        try:
+            return _text(place, most)
+        except OSError as error:
+            stamp = _stamp(place)
+            if place not in self._said or self._said[place] != stamp:
+                self._said[place] = stamp
+                log.warning("%s can't be read and is left out of the prompt: %s", place, error)
+            return None
 
     def _missing(self) -> list[str]:
         there = {name for name, place in self._places if os.path.lexists(place)}
@@ -139,7 +151,7 @@ class Workspace:
     def _read(self, stamps: Sequence[_Stamp | None]) -> dict[str, BootstrapFile]:
         found = {}
         for (name, place), stamp in zip(self._places, stamps, strict=True):
-            text = _text(place, _most(name)) if stamp else None
+            text = self._load(place, _most(name)) if stamp else None
             if stamp is None or text is None:
                 if name in _REQUIRED:
                     found[name] = BootstrapFile(name, MISSING_MARK)
@@ -163,7 +175,7 @@ class Workspace:
 
     def _template(self, name: str) -> str:
         if name not in self._unedited:
-            self._unedited[name] = _text(os.fspath(self._templates / name), _most(name)) or ""
+            self._unedited[name] = self._load(os.fspath(self._templates / name), _most(name)) or ""
         return self._unedited[name]
 
 
@@ -219,23 +231,19 @@ def _stamp(place: str) -> _Stamp | None:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _text(place: str, most: int) -> str | None:
+def _text(place: str, most: int) -> str:
     """Read at least `most` characters of a regular file, if it has them.
 
     A link is not followed: a tool that may only write in the workspace could put one there, and the
-    prompt would show what it leads to.
+    prompt would show what it leads to. Raises: OSError.
     """
-    try:
-        with os.fdopen(
-            os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-        ) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError("it is not a regular file")
-            # No character takes more than four bytes; one more character shows that there is more.
-            data = file.read(4 * (most + 1) + 3)
-    except OSError as error:
-        log.warning("%s can't be read and is left out of the prompt: %s", place, error)
-        return None
+    with os.fdopen(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError("it is not a regular file")
+        # No character takes more than four bytes; one more character shows that there is more.
+        data = file.read(4 * (most + 1) + 3)
+    if b"\0" in data:
+        raise OSError("it is not text")
     text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return "\n".join(map(str.rstrip, text.split("\n"))).strip("\n")
 

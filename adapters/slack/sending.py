@@ -239,7 +239,9 @@ class Sending:
 
     async def _edit(self, message: Outgoing, content: Content) -> None:
         where = {"channel": message.address.chat, "ts": message.replaces, "metadata": metadata(message.key)}
-        await self.api.call("chat.update", **where, **content.arguments())
+        # Blocks that are left out would stay as they were, with their buttons (Web API chat.update).
+        shown = content.arguments() | {"blocks": list(content.blocks)}
+        await self.api.call("chat.update", **where, **shown)
 
     async def find(self, message: Outgoing) -> Receipt | None:
         """Look for a message in its chat; what is found of it is not sent again.

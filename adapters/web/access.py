@@ -15,6 +15,7 @@ USAGE_BY = ("day", "conversation", "model", "sender", "kind")
 LONGEST_USAGE = 3660
 """Days that a report may go back."""
 
+KINDS = ("", "tool", "skill")
 BEAT_ACTIONS = ("status", "now", "pause", "resume")
 
 
@@ -36,6 +37,8 @@ class AccessRoutes:
             web.post("/api/heartbeat", self._heartbeat),
             web.post("/api/cron", self._cron),
             web.post("/api/memory", self._memory),
+            web.get("/api/capabilities", self._tools, allow_head=False),
+            web.post("/api/capabilities", self._tool),
         ]
 
     async def _pairing(self, _: web.Request) -> web.Response:
@@ -72,6 +75,22 @@ class AccessRoutes:
     async def _prompt(self, request: web.Request) -> web.Response:
         conversation = wire.storable(wire.read_text(request.query, "conversation"))
         return as_json(await ask(self.control.prompt(conversation)))
+
+    async def _tools(self, request: web.Request) -> web.Response:
+        kind, offset = request.query.get("kind", ""), wire.read_number(request.query, "offset", default=0)
+        if kind not in KINDS:
+            raise Refusal(400, "invalid_request", "`kind` must be tool or skill, or left out")
+        return as_json(await ask(self.control.tools(kind, wire.read_limit(request.query), offset or 0)))
+
+    async def _tool(self, request: web.Request) -> web.Response:
+        body = wire.read_object(await read_body(request))
+        kind, agent, user = (
+            wire.read_text(body, name) if body.get(name) else "" for name in ("kind", "agent", "user")
+        )
+        if kind not in KINDS:
+            raise Refusal(400, "invalid_request", "`kind` must be tool or skill, or left out")
+        action, name = wire.read_text(body, "action"), wire.read_text(body, "name")
+        return as_json(await ask(self.control.tool(action, name, kind=kind, agent=agent, user=user)))
 
     async def _usage(self, request: web.Request) -> web.Response:
         by, days = request.query.get("by", "day"), request.query.get("days", "30")

@@ -78,6 +78,14 @@ class Control(Protocol):
         """Return `{"by", "since", "rows", "total"}`: what was used in so many days, today included."""
         ...
 
+    async def tools(self, kind: str, limit: int, offset: int) -> JsonObject:
+        """Return `{"capabilities", "total", "problems"}`: a page of tools or skills, of both for ""."""
+        ...
+
+    async def tool(self, action: str, name: str, *, kind: str, agent: str, user: str) -> JsonObject:
+        """Switch, bind or remove a tool or a skill; return as `cron` does."""
+        ...
+
     async def heartbeat(self, action: str, *, dry_run: bool) -> JsonObject:
         """Act on heartbeats (status, now, pause, resume); `text` tells people what came of it."""
         ...

@@ -179,13 +179,8 @@ def events(item: Event | Accepted, session: str) -> list[JsonObject]:
 
 def message(row: JsonObject) -> JsonObject:
     """Return what a watcher is told of an outgoing message."""
-    event: JsonObject = {
-        "type": "message",
-        "id": row["id"],
-        "text": row["text"],
-        "taskId": row.get("task") or "",
-    }
-    return event | {name: row[name] for name in ("name", "buttons", "replaces") if name in row}
+    event: JsonObject = {"type": "message", "taskId": row.get("task") or ""}
+    return event | {name: row[name] for name in ("id", "text", "name", "buttons", "replaces") if name in row}
 
 
 def _ended(turn: TurnEnded, session: str) -> list[JsonObject]:

@@ -87,9 +87,9 @@ def read(folder: Path, path: str, seen: Stamp, known: Mapping[str, str]) -> Note
 
 
 def of_days(folder: Path, days: Sequence[str]) -> list[str]:
-    """Return the notes right in `memory/` whose names begin with one of the days ("2026-05-06"), newest first.
+    """Return the notes right in `memory/` whose names begin with one of the days, such as "2026-05-06".
 
-    Of one day the last by name comes first. A folder that can't be read has none.
+    The newest comes first, of one day the last by name. A folder that can't be read has none.
     """
     try:
         with os.scandir(folder / "memory") as entries:

@@ -108,6 +108,7 @@ class Report:
     env: tuple[str, ...]
     bins: tuple[str, ...]
     tools: tuple[str, ...]
+    brings: tuple[str, ...]
     findings: tuple[Finding, ...]
     warnings: tuple[str, ...] = ()
 
@@ -147,6 +148,7 @@ def report(  # noqa: PLR0913 - what was read of a skill, each by its name
     front: Front,
     needs: Needs,
     tools: Sequence[str],
+    brings: Sequence[str] = (),
 ) -> Report:
     """Sum up a skill; `files` holds the beginning of each file."""
     texts = {path: data.decode("utf-8", "replace") for path, data in files.items() if b"\0" not in data}
@@ -174,6 +176,7 @@ def report(  # noqa: PLR0913 - what was read of a skill, each by its name
         ),
         bins=tuple(dict.fromkeys((*needs.bins, *needs.any_bins))),
         tools=tuple(tools),
+        brings=tuple(brings),
         findings=findings_in(texts),
         warnings=front.problems,
     )
@@ -194,6 +197,7 @@ def as_text(found: Report, *, bad_first: bool = False) -> str:
         _row("variables it reads", found.env),
         _row("programs it needs", found.bins),
         _row("tools it asks for", found.tools),
+        _row("tools it brings", found.brings) if found.brings else "",
         _row("archives in it, left packed", found.archives) if found.archives else "",
         *(f"  note: {one}" for one in found.warnings),
         *(() if bad_first else bad),

@@ -56,7 +56,9 @@ def run(
         case "verify":
             return shell.verify(given.name)
         case _:
-            folder = template.create(loaded.workspace / "skills", given.name, given.description)
+            folder = template.create(
+                loaded.workspace / "skills", given.name, given.description, given.address
+            )
             return f"{folder} is ready: the bot has it at its next message", True
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.errors import ConfigError
-from gateway.skills import audit, switches
+from gateway.skills import audit, declared, switches
 from gateway.skills.archive import Entry, Refused, copy, entries_of, read
 from gateway.skills.audit import Report
 from gateway.skills.front import Front, names, parse
@@ -150,6 +150,10 @@ class Packages:
             file = self.folder / switches.FILE
             off = switches.read(file)
             switches.write(file, off - {name} if on else off | {name})
+
+    def off(self) -> frozenset[str]:
+        """Return the names that are switched off."""
+        return switches.read(self.folder / switches.FILE)
 
     def installed(self) -> dict[str, Receipt]:
         """Return the receipts of the live versions, by name."""
@@ -325,6 +329,7 @@ class Packages:
             front=front,
             needs=needs_of(front),
             tools=tuple(dict.fromkeys(asked)),
+            brings=[one.name for one in declared.read(folder)[0]] if declared.FILE in files else (),
         )
 
 

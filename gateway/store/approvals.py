@@ -140,14 +140,16 @@ def open_at(tx: Connection, address: Address | None = None) -> list[Approval]:
 
 
 def decide(tx: Connection, which: Approval, state: State, by: str, now: float) -> bool:
-    """Note a decision, and let the waiting turn go on; return whether it was the first (approval-02)."""
+    """Note a decision, and let the waiting turn go on; return whether it was the first (approval-02).
+
+    What `settled` returns is to be sent then.
+    """
     if not tx.execute(_DECIDE, {"which": which.id, "new": state, "who": by, "now": now}).rowcount:
         return False
     if state is State.ALWAYS and which.rule:
         row = {"tool": which.tool, "rule": which.rule, "title": which.title, "by": by, "at": now}
         tx.execute(_PERMIT(tx), row)
     tx.execute(sa.update(conversation).where(conversation.c.id == which.conversation_id).values(ready_at=now))
-    _settle_card(tx, which.id, state, now)
     return True
 
 
@@ -155,7 +157,7 @@ def close(tx: Connection, which: Approval, state: State, now: float) -> bool:
     """Note that a question is void; return whether it was still open."""
     if not tx.execute(_DECIDE, {"which": which.id, "new": state, "who": "", "now": now}).rowcount:
         return False
-    _settle_card(tx, which.id, state, now)
+    outbox.put(tx, settled(tx, which.id, state), now)
     return True
 
 
@@ -168,21 +170,21 @@ def drop(tx: Connection, conversation_id: int, now: float) -> None:
         .returning(_c.id)
     )
     for which in dropped.scalars().all():
-        _settle_card(tx, which, State.WITHDRAWN, now)
+        outbox.put(tx, settled(tx, which, State.WITHDRAWN), now)
 
 
-def _settle_card(tx: Connection, which: str, state: State, now: float) -> None:
-    """Take the buttons from a question that people see, and say there what became of it."""
+def settled(tx: Connection, which: str, state: State) -> tuple[Outgoing, ...]:
+    """Return what takes the buttons from a question that people see, and says there what became of it."""
     card = tx.execute(_CARD, {"which": which}).one_or_none()
     if card is None or not card.receipt:
-        return
+        return ()
     message = Outgoing(
         key=f"{card_key(which)}:settled",
         address=Address.parse(card.address),
         text=cards.answered(SAID[state], card.title, card.detail),
         replaces=card.receipt,
     )
-    outbox.put(tx, [message], now)
+    return (message,)
 
 
 def is_permitted(tx: Connection, tool: str, rule: str) -> bool:

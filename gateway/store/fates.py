@@ -104,7 +104,9 @@ def _fate(tx: Connection, chat: str, message_id: str, now: float) -> Fate | None
     query = (
         sa.select(inbound, conversation.c.address, conversation.c.chat)
         .join(conversation, conversation.c.id == inbound.c.conversation_id)
-        .where(sa.or_(_here(conversation.c.address, chat), *_shared(tx, chat)), inbound.c.kind == Kind.MESSAGE)
+        .where(
+            sa.or_(_here(conversation.c.address, chat), *_shared(tx, chat)), inbound.c.kind == Kind.MESSAGE
+        )
         .order_by(inbound.c.id.desc())
         .limit(1)
     )

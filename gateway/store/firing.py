@@ -38,6 +38,9 @@ KEEP_RUNS = 2000
 KEEP_SESSIONS = 86_400.0
 """How long runs are kept, how many of each schedule, and how long an isolated transcript (spec CR-17)."""
 
+SHUT_OUT = "whoever set it is not let in any more"
+"""Why a schedule is switched off after a revocation (spec CR-13)."""
+
 LATER = 2.0
 """Seconds after which it is looked again for room in the lane."""
 
@@ -170,6 +173,10 @@ class _Firing:
             # Kept for a person to look at: stored schedules never vanish because one is bad.
             self._off(row, f"it can't be read: {error}")
             return
+        level = self._level(row)
+        if level is None:
+            self._off(row, SHUT_OUT)
+            return
         slot = self._slot(row, trigger, zone)
         status, problem = Status.RUNNING, ""
         if slot is None:
@@ -180,19 +187,34 @@ class _Firing:
         elif self._is_busy(row):
             status, problem = Status.SKIPPED, "the run before it was still going on"
         if self._note(row, slot, row.attempt, status, problem) and status is Status.RUNNING:
-            self._start(row, slot, row.attempt, zone)
+            self._start(row, slot, row.attempt, zone, level)
         if status is Status.RUNNING or not isinstance(trigger, At):
             self._move(row, trigger, zone)
         else:
             self._off(row, f"{problem} at {cron.shown(trigger.when, zone)}")
 
     def run_now(self, row: sa.Row[Any]) -> bool:
-        """Run beside the slots; return False if it is running already."""
+        """Run beside the slots; return False if it is running already. Raises: ValueError."""
+        level = self._level(row)
+        if level is None:
+            raise ValueError(f"the schedule {row.name!r} can't run: {SHUT_OUT}")
         slot = Slot(f"{MANUAL}-{self.wall:.3f}", self.wall)
         if self._is_busy(row) or not self._note(row, slot, 0, Status.RUNNING):
             return False
-        self._start(row, slot, 0, cron.as_zone(row.zone))
+        self._start(row, slot, 0, cron.as_zone(row.zone), level)
         return True
+
+    def _level(self, row: sa.Row[Any]) -> str | None:
+        """Return what whoever set it may do by now, which may be less than it was then."""
+        asking = Stimulus(
+            key=row.id,
+            address=Address.parse(row.address),
+            sender=Sender(row.sender, level=row.level),
+            text="",
+            at=self.wall,
+            chat=Chat(row.chat),
+        )
+        return self.rules.level(self.tx, asking)
 
     def _slot(self, row: sa.Row[Any], trigger: Trigger, zone: ZoneInfo) -> Slot | None:
         """Return the newest slot that is not too late, None if each is (spec CR-8)."""
@@ -228,7 +250,7 @@ class _Firing:
         self.fired.runs.append(Settled(row.id, slot.key, status, self.wall - slot.at))
         return True
 
-    def _start(self, row: sa.Row[Any], slot: Slot, attempt: int, zone: ZoneInfo) -> None:
+    def _start(self, row: sa.Row[Any], slot: Slot, attempt: int, zone: ZoneInfo, level: str) -> None:
         isolated = row.session == Session.ISOLATED
         address = Address(CHANNEL, row.id) if isolated else Address.parse(row.address)
         if isolated:
@@ -236,7 +258,7 @@ class _Firing:
         stimulus = Stimulus(
             key=_key(row.id, slot, attempt),
             address=address,
-            sender=Sender(row.sender, level=row.level),
+            sender=Sender(row.sender, level=level),
             text=_text(row, slot, self.wall, zone),
             at=self.wall,
             kind=Kind.CRON,

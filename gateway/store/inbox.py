@@ -30,7 +30,16 @@ from gateway.types import (
     Stimulus,
 )
 
-Command: TypeAlias = Callable[[Connection, int], str]
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said to a command at once, and what leaves behind it."""
+
+    text: str
+    behind: tuple[Outgoing, ...] = ()
+
+
+Command: TypeAlias = Callable[[Connection, int], "str | Said"]
 """Acts inside the transaction that stores the command; gets the conversation's id, returns the answer."""
 
 
@@ -213,6 +222,7 @@ def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
         if arrival.wakes:
             tx.execute(_READY, {"which": which, "then": held or now})
         return
+    behind: tuple[Outgoing, ...] = ()
     refused = not Level(stimulus.sender.level or Level.GUEST).covers(arrival.needs)
     if refused:
         answer = REFUSED[arrival.needs]
@@ -220,13 +230,14 @@ def take_in(tx: Connection, arrival: Arrival, now: float, taken: Taken) -> None:
             Dropped(stimulus, "command", f"it needs the level {arrival.needs}", "access.owners")
         )
     else:
-        answer = arrival.command(tx, which)
+        said = arrival.command(tx, which)
+        answer, behind = (said.text, said.behind) if isinstance(said, Said) else (said, ())
         if arrival.interrupts:
             taken.interrupted += [which, *_children(tx, stimulus.address, now)]
     if answer:
         taken.answers += 1
         whisper = stimulus.whisper if refused or stimulus.gesture else ""
-        outbox.put(tx, [answered(stimulus, answer, whisper)], now)
+        outbox.put(tx, [answered(stimulus, answer, whisper), *behind], now)
 
 
 def _at_home(tx: Connection, stimulus: Stimulus, now: float) -> Stimulus:

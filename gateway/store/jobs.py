@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -16,7 +17,7 @@ from gateway import cron
 from gateway.cron import Every, Trigger
 from gateway.store.codec import dump
 from gateway.store.tables import outbound, schedule, schedule_run
-from gateway.types import Address, Chat, Sender
+from gateway.types import Address, Chat, Sender, Stimulus
 from gateway.usage import Caps
 
 _S, _R = schedule.c, schedule_run.c
@@ -104,6 +105,10 @@ class Job:
     last: Run | None
 
 
+def _unchanged(_tx: Connection, stimulus: Stimulus) -> str | None:
+    return stimulus.sender.level
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What holds for all schedules.
@@ -111,7 +116,8 @@ class Rules:
     `grace` is how many seconds late a recurring slot may still run, `grace_once` the same for what
     happens once. `most` schedules belong to one chat, `lane` runs go on at a time. With `daily_tokens`
     used up by schedules since midnight in `zone`, or by everything what `caps` allow, slots are skipped until
-    the next; 0 is no limit. With a `channel` only schedules of its chats fire.
+    the next; 0 is no limit. With a `channel` only schedules of its chats fire. `level` returns what whoever
+    set a schedule may do by now in its chat, None if they are not let in any more.
     """
 
     zone: ZoneInfo
@@ -122,6 +128,7 @@ class Rules:
     daily_tokens: int = 0
     caps: Caps = field(default_factory=Caps)
     channel: str = ""
+    level: Callable[[Connection, Stimulus], str | None] = _unchanged
 
 
 def change(tx: Connection, which: str, **values: Any) -> None:  # noqa: ANN401 - values of columns

@@ -94,11 +94,12 @@ _CANDIDATES = {
         "AND corpus_id = :corpus AND (:source = 0 OR source = :source) "
         "ORDER BY passage_words.rowid DESC LIMIT :most"
     ),
+    # The inner query leaves no other way than the index: a plan for any values might walk along the ids.
     "postgresql": sa.text(
-        "SELECT id, length, terms FROM passage "
-        "WHERE array_to_tsvector(string_to_array(terms, ' ')) @@ CAST(:wanted AS tsquery) "
-        "AND corpus_id = :corpus AND (:source = 0 OR source = :source) "
-        "ORDER BY id DESC LIMIT :most"
+        "WITH found AS MATERIALIZED (SELECT id, corpus_id, source, length, terms FROM passage "
+        "WHERE array_to_tsvector(string_to_array(terms, ' ')) @@ CAST(:wanted AS tsquery)) "
+        "SELECT id, length, terms FROM found "
+        "WHERE corpus_id = :corpus AND (:source = 0 OR source = :source) ORDER BY id DESC LIMIT :most"
     ),
 }
 

@@ -302,7 +302,8 @@ capability_binding = sa.Table(
 )
 
 # Conversations that a turn has started beside it. `id` is the first part of their address's chat;
-# `parent` is the conversation that gets the result, `place` the chat that it talks to. `state`: running -> done | failed | stopped.
+# `parent` is the conversation that gets the result, `place` the chat that this talks to.
+# `state`: running -> done | failed | stopped.
 subagent = sa.Table(
     "subagent",
     meta,

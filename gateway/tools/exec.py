@@ -237,8 +237,9 @@ class Runner:
         if reach == "host":
             sandbox = Sandbox(Tier.NONE, "outside the sandbox")
         path = self._path(folder, sandbox)
-        if home:
-            path = f"{Path(sys.executable).parent}:{path}"
+        ours = Path(sys.executable).parent
+        if home and not ours.is_relative_to(folder):
+            path = f"{ours}:{path}"
         env = self._env(folder, path, view.temporary)
         if home:
             env |= {**home.env, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -60,6 +60,9 @@ CHILDLESS = frozenset({"spawn", "message", "cron", "sessions", "skill_install"})
 OWNERS = frozenset({"skill_install"})
 """What is for the owner in private only, whatever the lists say (attack zip-025)."""
 
+LIGHT = frozenset({Group.FS, Group.MEMORY, Group.WEB, Group.PLUGINS})
+"""What a checklist is gone through with in a light heartbeat; each tool costs tokens at each beat."""
+
 
 @dataclass(frozen=True, slots=True)
 class Denial:
@@ -81,12 +84,14 @@ def _open(_tool: Tool, _situation: Situation) -> Denial | None:
 class ToolPolicy:
     """Decides by the settings of all agents and those of each; `agents` maps a name to its own layer.
 
-    `gate` is the last word: what was switched and bound while the gateway runs. It only narrows.
+    `gate` is the last word: what was switched and bound while the gateway runs. It only narrows. With `light`
+    heartbeats have only the groups `LIGHT`.
     """
 
     settings: ToolSettings = field(default_factory=ToolSettings)
     agents: Mapping[str, AgentTools] = field(default_factory=dict)
     gate: ToolGate = _open
+    light: bool = False
 
     def allows(self, tool: Tool, situation: Situation) -> bool:
         """Return whether a turn has a tool."""
@@ -111,6 +116,8 @@ class ToolPolicy:
             return Denial(f"it is not for {_READERS[situation.standing]}", f"{where}.allow")
         if situation.kind is Kind.HEARTBEAT and tool.replay is not Replay.SAFE:
             return Denial("a heartbeat only looks")
+        if situation.kind is Kind.HEARTBEAT and self.light and tool.group not in LIGHT:
+            return Denial("a light heartbeat has it not", "heartbeat.light")
         unattended = self.settings.unattended.allow or ()
         if not situation.may_act and tool.replay is not Replay.SAFE and not _names(unattended, tool):
             return Denial("nobody is there who wants it done", "tools.unattended.allow")

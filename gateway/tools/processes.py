@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 import shutil
@@ -48,8 +49,8 @@ class Ending(StrEnum):
 class Launch:
     """What to start. `shown` is what it is called; `timeout` is in seconds, `most` in bytes of output.
 
-    `temporary` is a folder to remove in the end, `stdin` what it reads. `sweep` is whether programs may have
-    left its process group, so that the whole session must be looked for.
+    `temporary` is a folder to make, and to remove in the end; `stdin` is what it reads. `sweep` is whether
+    programs may have left its process group, so that the whole session must be looked for.
     """
 
     argv: Sequence[str]
@@ -169,6 +170,8 @@ class Processes:
 
     async def _started(self, owner: int, launch: Launch) -> Process:
         try:
+            if launch.temporary is not None:
+                await asyncio.to_thread(functools.partial(launch.temporary.mkdir, mode=0o700))
             return await self._start(owner, launch)
         except BaseException:
             await _remove(launch.temporary)

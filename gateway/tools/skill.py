@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -120,28 +120,31 @@ class Shelf:
         )
 
 
-def install_tool(packages: Callable[[], Packages], taken: Callable[[], Collection[str]]) -> FunctionTool:
+def install_tool(packages: Callable[[], Packages]) -> FunctionTool:
     """Return the tool that installs a skill which the owner has sent, or the bot has drafted.
 
-    `packages` are the installed skills as they are now; `taken` returns names that no skill may get.
+    `packages` returns the installed skills, with the names that are taken now.
     """
 
     async def asks(context: ToolContext, path: str, replace: bool = False) -> Ask:  # noqa: FBT001, FBT002 - the model names its arguments
         _insist_on_owner(context)
-        report = await asyncio.to_thread(_inspect, packages(), taken(), context, path, replace)
-        bad = len(report.findings)
-        title = f"{'Replace' if replace else 'Install'} the skill {report.name} {report.version}"
-        return Ask(f"{title}{f', which looks bad ({bad})' if bad else ''}", _detail(report), report.sha256)
+        report = await asyncio.to_thread(_inspect, packages(), context.folder, path, replace=replace)
+        bad = f", which looks bad ({len(report.findings)})" if report.findings else ""
+        title = f"{'Replace' if replace else 'Install'} the skill {report.name} {report.version}{bad}"
+        # Only the beginning of a long question is shown.
+        return Ask(title, audit.as_text(report, bad_first=True), report.sha256)
 
     @tool(Replay.ONCE, Group.SKILLS, timeout=120.0, asks=asks)
-    async def skill_install(context: ToolContext, path: str, replace: bool = False) -> str:  # noqa: FBT001, FBT002 - as above
+    async def skill_install(context: ToolContext, path: str, replace: bool = False) -> str:  # noqa: FBT001, FBT002 - the model names its arguments
         """Install a skill from a zip that the owner sent, or a folder that you drafted; the owner is asked.
 
         path: The zip or folder in the workspace.
         replace: Take the place of a skill of the same name.
         """
         _insist_on_owner(context)
-        return await asyncio.to_thread(_install, packages(), taken(), context, path, replace)
+        if not context.approved:
+            raise ToolDenied("it was not installed: the owner must allow it")
+        return await asyncio.to_thread(_install, packages(), context, path, replace=replace)
 
     return skill_install
 
@@ -152,45 +155,20 @@ def _insist_on_owner(context: ToolContext) -> None:
         raise ToolDenied("only the owner, in their private chat, has skills installed")
 
 
-def _inspect(
-    packages: Packages,
-    taken: Collection[str],
-    context: ToolContext,
-    path: str,
-    replace: bool,  # noqa: FBT001 - the model's argument
-) -> Report:
-    with _source(context.folder, path) as source:
+def _inspect(packages: Packages, folder: Path, path: str, *, replace: bool) -> Report:
+    with _source(folder, path) as source:
         report = packages.inspect(source)
-        _check_name(packages, taken, report.name, replace=replace)
+        packages.check_name(report.name, replace=replace)
         return report
 
 
-def _install(
-    packages: Packages,
-    taken: Collection[str],
-    context: ToolContext,
-    path: str,
-    replace: bool,  # noqa: FBT001 - the model's argument
-) -> str:
-    if not context.approved:
-        raise ToolDenied("it was not installed: the owner must allow it")
+def _install(packages: Packages, context: ToolContext, path: str, *, replace: bool) -> str:
     with _source(context.folder, path) as source:
         receipt = packages.install(
-            source,
-            origin=str(context.folder / path),
-            approved=context.approved,
-            approve=lambda report: _check_name(packages, taken, report.name, replace=replace),
-            replace=replace,
+            source, origin=str(context.folder / path), approved=context.approved, replace=replace
         )
     assert receipt is not None
     return f"{receipt.name} {receipt.version} is installed; it can be used from the next message on."
-
-
-def _check_name(packages: Packages, taken: Collection[str], name: str, *, replace: bool) -> bool:
-    if name in taken:
-        raise ConfigError(f"{name!r} is the name of a tool or a command; give the skill another one")
-    packages.check_name(name, replace=replace)
-    return True
 
 
 @contextmanager
@@ -210,8 +188,3 @@ def _source(folder: Path, path: str) -> Iterator[Path]:
         except ConfigError as error:
             text = str(error).replace(f"{temporary}/", "").replace(str(real), shown)
             raise ToolError(f"{text}. Nothing was installed.") from error
-
-
-def _detail(report: Report) -> str:
-    """Return the summary with what looks bad at its top: only the beginning of a long one is shown."""
-    return audit.as_text(report, bad_first=True)

@@ -201,16 +201,20 @@ class Web:
         return tuple(fit.values())
 
 
-def open_web(settings: WebSettings, clock: Clock) -> Web:
-    """Return the web as the owner has set it."""
-    rules = Rules(
+def rules_of(settings: WebSettings) -> Rules:
+    """Return which hosts may be reached."""
+    return Rules(
         ports=frozenset(settings.ports),
         allow_hosts=frozenset(settings.allow_hosts),
         deny_hosts=frozenset(settings.deny_hosts),
         allow_private=frozenset(settings.allow_private),
     )
+
+
+def open_web(settings: WebSettings, clock: Clock) -> Web:
+    """Return the web as the owner has set it."""
     return Web(
-        fetcher=Fetcher(guard=Guard(rules)),
+        fetcher=Fetcher(guard=Guard(rules_of(settings))),
         clock=clock,
         engine=_engine(settings),
         results=settings.max_results,

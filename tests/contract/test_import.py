@@ -431,8 +431,13 @@ class TestWhatIsHereAlready:
                 await ours.take(program, folder)
 
     def test_the_command_line_does_it(
-        self, ours: Ours, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self,
+        ours: Ours,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
+        monkeypatch.setenv("CRAYFISH_HOME", str(ours.home))
         theirs = nanobot_tree(tmp_path / "theirs")
         configured = ["--config", str(ours.home / "config.toml")]
         assert main(["import", "nanobot", str(theirs), "--dry-run", *configured]) == 0

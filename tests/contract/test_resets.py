@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
 import sqlalchemy as sa
 
 from gateway.compaction import Limits
@@ -102,3 +103,36 @@ async def test_a_person_s_last_message_counts_although_a_summary_stands_for_it(
     assert "good night" not in people(one.model.prompts[-1].entries), "it was summed up"
     assert await say(one, "good morning", "2026-06-02 08:00") == ["good morning"]
     assert await db.write(lambda tx: tx.execute(sa.select(conversation.c.session)).scalar_one()) == 2
+
+
+async def test_a_clock_of_ours_that_jumps_ends_no_session_and_stops_no_turn(
+    db: Database, clock: FakeClock
+) -> None:
+    one = world(db, clock)
+    await say(one, "good night", "2026-06-01 23:00")
+    clock.time += 400 * 86_400
+    assert await say(one, "still up", "2026-06-02 03:00") == ["good night", "still up"]
+    clock.time -= 800 * 86_400
+    assert await say(one, "and now?", "2026-06-02 03:59") == ["good night", "still up", "and now?"]
+    assert await say(one, "good morning", "2026-06-02 04:00") == ["good morning"]
+
+
+@pytest.mark.parametrize(
+    ("times", "sessions"),
+    [
+        (["2026-10-24T23:00+02:00", "2026-10-25T02:20+02:00", "2026-10-25T02:40+02:00", "2026-10-25T02:20+01:00", "2026-10-25T02:40+01:00"], [1, 1, 2, 2, 2]),
+        (["2026-03-28T23:00+01:00", "2026-03-29T01:59+01:00", "2026-03-29T03:31+02:00", "2026-03-29T12:00+02:00"], [1, 1, 2, 2]),
+    ],
+    ids=["half past two comes twice", "half past two is left out"],
+)  # fmt: skip
+async def test_a_night_with_a_change_of_the_clock_ends_one_session(
+    db: Database, clock: FakeClock, times: list[str], sessions: list[int]
+) -> None:
+    night = Freshness(mode="daily", at="02:30", zone=ZONE)
+    one = World(db=db, clock=clock, model=ScriptedModel(in_turn("fine")), fresh=night)
+    for when in times:
+        await one.put(replace(said(when), at=datetime.fromisoformat(when).timestamp()))
+        await one.settle()
+    query = sa.select(entry.c.session).where(entry.c.role == "user").order_by(entry.c.seq)
+    assert await db.write(lambda tx: list(tx.execute(query).scalars())) == sessions
+    assert len(one.channel.texts) == len(times)

@@ -14,7 +14,7 @@ import pytest
 
 from gateway import config
 from gateway.app import Gateway, open_gateway
-from tests.fakes.model_api import FakeModelApi, serving
+from tests.fakes.model_api import Call, FakeModelApi, reply, serving
 from tests.fakes.slack_api import (
     APP_TOKEN,
     BOT,
@@ -219,6 +219,62 @@ async def test_a_button_comes_back_as_its_value(office: Office) -> None:
     await office.slack.envelope(press, kind="interactive")
     await office.rests()
     assert "callback_data: yes" in str(office.slack.posts[-1]["text"])
+
+
+async def test_a_refusal_in_a_channel_is_seen_by_one_person_only(empty_office: Office) -> None:
+    """Issue: ephemeral refusals. At the beginning of a thread there is no thread yet to whisper in."""
+    empty_office.more = f'[channels.slack.groups."{CHANNEL}"]\nallow_from = ["*"]\n'
+    await empty_office.start()
+    slack = empty_office.slack
+    await slack.say(f"<@{BOT}> /new", user="U0BOB")
+    ts = await slack.say(f"<@{BOT}> hi", user="U0BOB")
+    await empty_office.rests()
+    await slack.say("/new", user="U0BOB", thread=ts)
+    await empty_office.rests()
+    assert [(one["channel"], one["user"], one.get("thread_ts")) for one in slack.ephemerals] == [
+        (CHANNEL, "U0BOB", None),
+        (CHANNEL, "U0BOB", ts),
+    ]
+    assert {one["text"] for one in slack.ephemerals} == {"Only people whom my owner let in may do that here."}
+    assert list(empty_office.said()) == [ts], "nobody else hears of it"
+
+
+@pytest.mark.parametrize(
+    ("presser", "said"),
+    [
+        pytest.param(HUMAN, "Allowed once", id="approval-02-owner"),
+        pytest.param("U0BOB", "Only", id="approval-02-somebody-else"),
+    ],
+)
+async def test_a_question_is_answered_by_the_button_of_the_owner_alone(
+    empty_office: Office, presser: str, said: str
+) -> None:
+    empty_office.more = f'{OPEN}[access]\nowners = ["slack:{HUMAN}"]\n'
+    delete = Call("c1", "exec", {"command": "rm -rf build"})
+    empty_office.model.play(reply("openai", "", delete), reply("openai", "done"))
+    await empty_office.start()
+    slack = empty_office.slack
+    await slack.say("clean up", chat=DM)
+    await empty_office.until(lambda: bool(slack.posts))
+    (card,) = slack.posts
+    allow = card["blocks"][-1]["elements"][0]
+    press = {
+        "type": "block_actions",
+        "user": {"id": presser},
+        "channel": {"id": DM},
+        "message": {"ts": card["ts"], "text": card["text"]},
+        "actions": [{**allow, "action_ts": "1"}],
+    }
+    await slack.envelope(press, kind="interactive")
+    await empty_office.until(lambda: bool(slack.ephemerals))
+    (told,) = slack.ephemerals
+    assert (told["user"], told["text"][: len(said)]) == (presser, said)
+    decided = presser == HUMAN
+    if decided:
+        await empty_office.rests()
+    assert [post["text"] for post in slack.posts[1:]] == (["done"] if decided else [])
+    assert slack.posts[0]["text"].startswith("**Allowed once:**" if decided else "**May I do this?**")
+    assert ("actions" in [block["type"] for block in slack.posts[0]["blocks"]]) is not decided
 
 
 async def test_a_command_begins_a_new_session(office: Office) -> None:

@@ -197,7 +197,7 @@ async def test_the_plan_of_a_task_is_kept_up_to_date_in_one_place() -> None:
         for plan in ("[>] read <b>\n[ ] mend", "[x] read <b>\n[>] mend"):
             at.feed.publish(MAIN, ToolStarted("todo", {}))
             at.feed.publish(MAIN, ToolEnded("todo", is_error=False, plan=plan))
-        await page.until("document.querySelector('.plan [data-state=done]')")
+        await page.until("document.querySelector('.plan [data-state=done]') !== null")
         steps = (
             "[...document.querySelectorAll('.plan li')].map(one => one.firstChild.data + one.dataset.state)"
         )

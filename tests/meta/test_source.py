@@ -19,6 +19,9 @@ KNOW_PLATFORMS = {
     "cli.py",  # has a command that sets one up
     "config.py",  # has their sections
     "doctor.py",  # checks their tokens
+    "importing/logs.py",  # reads how other programs name their chats
+    "importing/nanobot.py",  # the same, and the names of their settings
+    "importing/openclaw.py",  # the same
     "log.py",  # quiets their libraries and knows the shapes of their tokens
 }
 

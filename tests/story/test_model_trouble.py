@@ -243,7 +243,7 @@ async def test_a_history_that_is_too_long_is_summed_up_and_answered(house: House
     await talk_long(house)
     summary = "\n".join(f"## {heading}\nquestions 0 to 3: answered" for heading in HEADINGS)
     house.model.play(
-        TOO_LONG, reply("openai", summary), reply("openai", "NO_REPLY"), reply("openai", "Fine.")
+        TOO_LONG, reply("openai", "NO_REPLY"), reply("openai", summary), reply("openai", "Fine.")
     )
     house.api.say("short")
     await house.until(lambda: house.texts()[-1] == "Fine.")

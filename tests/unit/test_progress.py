@@ -32,8 +32,8 @@ def steps(count: int, doing: int) -> str:
 
 
 def test_the_newest_calls_are_told_by_name_and_nothing_of_what_they_do() -> None:
-    done = [ToolStarted("read", {"path": "secret"}), ToolEnded("read", is_error=False)]
-    failed = [ToolStarted("fetch", {}), ToolEnded("fetch", is_error=True)]
+    done: list[Event] = [ToolStarted("read", {"path": "secret"}), ToolEnded("read", is_error=False)]
+    failed: list[Event] = [ToolStarted("fetch", {}), ToolEnded("fetch", is_error=True)]
     assert lines(*done, *failed, ToolStarted("exec", {"command": "rm"})) == ["✓ read", "✗ fetch", "• exec"]
 
 

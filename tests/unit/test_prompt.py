@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.models.base import Prompt
-from gateway.prompt import Inputs, Prompts, build, fit
+from gateway.prompt import Inputs, Mode, Prompts, build, fit, parts
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS
 from gateway.types import (
+    Address,
     AssistantEntry,
     Chat,
     Entry,
@@ -24,6 +25,7 @@ from gateway.types import (
     Level,
     NoteEntry,
     Sender,
+    Situation,
     ToolCall,
     ToolEntry,
     ToolSpec,
@@ -269,3 +271,133 @@ def test_adding_entries_never_moves_the_cut_back(kinds: list[str], budget: int, 
     early, late = fit(entries[:length], budget), fit(entries, budget)
     assert len(entries) - len(late) >= len(entries[:length]) - len(early)
     assert fit(entries, budget) == late
+
+
+TOOLS = (ToolSpec("memory_search", "Search.", {}), ToolSpec("read", "Read.", {}))
+
+
+def modes(mode: Mode) -> str:
+    return "\n\n".join(build(replace(INPUTS, tools=TOOLS, skills="<available_skills/>", mode=mode)))
+
+
+def test_a_full_prompt_has_every_section() -> None:
+    found = [part.name for part in parts(replace(INPUTS, tools=TOOLS, skills="<available_skills/>"))]
+    guidance = ["identity", "tools", "work", "safety", "skills", "memory", "replies", "workspace"]
+    assert found == [*guidance, "project context", "AGENTS.md", "MEMORY.md", "date", "runtime"]
+
+
+def test_a_sub_agent_is_told_how_to_work_and_nothing_of_people() -> None:
+    text = modes(Mode.MINIMAL)
+    for wanted in (
+        "## Tools",
+        "## Work",
+        "## Safety",
+        "## Skills",
+        "## AGENTS.md",
+        "## Sub-agent",
+        "Runtime: ",
+    ):
+        assert wanted in text
+    for other in ("## MEMORY.md", "## Memory", "## Replies", "NO_REPLY", "HEARTBEAT_OK"):
+        assert other not in text
+
+
+def test_a_sub_agent_of_a_group_is_told_nothing_of_the_group() -> None:
+    text = "".join(build(replace(INPUTS, chat=Chat.GROUP, mode=Mode.MINIMAL)))
+    assert "NO_REPLY" not in text
+
+
+def test_without_a_mode_there_is_one_line() -> None:
+    stable, dynamic = build(replace(INPUTS, mode=Mode.NONE))
+    assert stable == "You are Crayfish, a personal assistant who lives in chat conversations."
+    assert dynamic == ""
+
+
+def test_the_turns_of_a_sub_agent_get_the_short_prompt(prompts: Prompts) -> None:
+    (prompts.workspace.path / "MEMORY.md").write_text("- The dog is called Rex.")
+    child = situation(
+        kind=Kind.SUBAGENT, address=Address("agent", "c1", "fake:1:"), place=Address("fake", "1")
+    )
+    prompt = prompts.build((), situation=child, session="s")
+    assert "## Sub-agent" in prompt.context
+    assert "## AGENTS.md" in prompt.system
+    for other in ("Rex", "## SOUL.md", "## Replies"):
+        assert other not in prompt.system
+
+
+def test_stable_parts_stand_before_all_that_may_change() -> None:
+    found = [part.stable for part in parts(replace(INPUTS, chat=Chat.GROUP, heartbeat=True, scheduled=True))]
+    assert found == sorted(found, reverse=True)
+
+
+class TestNotesOfTheLastDays:
+    def note(self, prompts: Prompts, name: str, text: str) -> None:
+        folder = prompts.workspace.path / "memory"
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+    def context(
+        self, prompts: Prompts, *entries: Entry, session: str = "s", where: Situation | None = None
+    ) -> str:
+        return prompts.build(entries, situation=where or situation(), session=session).context
+
+    def test_a_new_session_begins_with_those_of_today_and_yesterday(self, prompts: Prompts) -> None:
+        self.note(prompts, "2026-02-28-tea.md", "- Ann wants tea at four.")
+        self.note(prompts, "2026-02-27.md", "- The oven is broken.")
+        self.note(prompts, "2026-02-26.md", "- Too long ago.")
+        self.note(prompts, "plans.md", "- No day.")
+        self.note(prompts, "2026-02-28-empty.md", "# Title\n\n-\n")
+        context = self.context(prompts, user("hello"))
+        newest = "### memory/2026-02-28-tea.md\n- Ann wants tea at four."
+        assert context.endswith(f"{newest}\n\n### memory/2026-02-27.md\n- The oven is broken.")
+        for other in ("Too long ago", "No day", "empty"):
+            assert other not in context
+
+    def test_they_are_shown_once_and_the_same_throughout_the_first_turn(self, prompts: Prompts) -> None:
+        self.note(prompts, "2026-02-28.md", "- one")
+        first = self.context(prompts, user("hello"))
+        self.note(prompts, "2026-02-28.md", "- one\n- two")
+        begun = (user("hello"), AssistantEntry("", (ToolCall("1", "read", {}),)), ToolEntry("1", "read", ""))
+        assert self.context(prompts, *begun) == first
+        after = self.context(prompts, *begun, AssistantEntry("Hi."), user("and now?"))
+        assert "Notes of the last days" not in after
+        assert "- two" in self.context(prompts, user("afresh"), session="s2")
+
+    @pytest.mark.parametrize(
+        "where",
+        [
+            situation(Chat.GROUP),
+            situation(level=Level.USER),
+            situation(level=Level.GUEST),
+            situation(kind=Kind.HEARTBEAT),
+            situation(kind=Kind.CRON),
+            situation(kind=Kind.SUBAGENT, address=Address("agent", "c1", "fake:1:")),
+        ],
+        ids=["a group", "a person", "a guest", "a heartbeat", "a schedule", "a sub-agent"],
+    )
+    def test_nobody_but_the_owner_in_private_gets_them(self, prompts: Prompts, where: Situation) -> None:
+        self.note(prompts, "2026-02-28.md", "- private")
+        assert "private" not in self.context(prompts, user("hello"), where=where).partition("## Notes")[2]
+
+    def test_behind_a_summary_there_are_none(self, prompts: Prompts) -> None:
+        self.note(prompts, "2026-02-28.md", "- one")
+        assert "- one" not in self.context(prompts, NoteEntry("Summed up."), user("hello"))
+
+    def test_long_ones_are_cut_and_all_together_have_a_limit(self, prompts: Prompts) -> None:
+        for number in range(9):
+            self.note(prompts, f"2026-02-28-{number}.md", f"{number}" * 5000)
+        (prompts.workspace.path / "memory" / "2026-02-28-x.md").write_bytes(b"\x00binary")
+        context = self.context(prompts, user("hello"))
+        notes = context.partition("## Notes of the last days")[2]
+        assert notes.count("### ") == 3
+        assert notes.count("8") <= 1205
+        assert len(notes) <= 2800 + 200
+        assert "binary" not in notes
+
+    def test_a_link_out_is_not_followed(self, prompts: Prompts, tmp_path: Path) -> None:
+        self.note(prompts, "2026-02-27.md", "- here")
+        (tmp_path / "secret.md").write_text("SECRET")
+        (prompts.workspace.path / "memory/2026-02-28.md").symlink_to(tmp_path / "secret.md")
+        context = self.context(prompts, user("hello"))
+        assert "- here" in context
+        assert "SECRET" not in context

@@ -90,6 +90,21 @@ def test_a_mention_is_what_slack_marks_as_one(text: str, named: bool) -> None:
     assert said(text).stimulus.aimed is named
 
 
+@pytest.mark.parametrize(
+    ("more", "whisper"),
+    [
+        ({}, "U1:"),
+        ({"thread_ts": "7.1"}, "U1:"),
+        ({"thread_ts": "6.0"}, "U1:6.0"),
+        ({"channel": "D1"}, ""),
+        ({"channel": "D1", "thread_ts": "6.0"}, ""),
+    ],
+    ids=str,
+)
+def test_one_person_in_a_channel_can_be_told_something_alone(more: dict[str, Any], whisper: str) -> None:
+    assert said(**more).stimulus.whisper == whisper
+
+
 def test_a_message_of_nothing_but_the_mention_keeps_it() -> None:
     read = said("<@U0BOT>").stimulus
     assert finished(read, {"U0BOT": "crayfish"}).text == "@crayfish"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gateway.errors import ConfigError
-from gateway.workspace import CUT_MARK, MISSING_MARK, BootstrapFile, Workspace, blank
+from gateway.workspace import CUT_MARK, MAX_FILE, MISSING_MARK, BootstrapFile, Workspace, blank
 
 TEMPLATES = Path(__file__).parents[2] / "workspace"
 NAMES = {path.name for path in TEMPLATES.glob("*.md")}
@@ -186,6 +187,57 @@ def test_a_link_is_not_followed_and_a_pipe_does_not_block(workspace: Workspace, 
     os.mkfifo(workspace.path / "SOUL.md")
     assert file(workspace, "TOOLS.md").text == MISSING_MARK
     assert file(workspace, "SOUL.md").text == MISSING_MARK
+
+
+def test_what_can_not_be_read_is_left_out_and_said_once(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "secret").write_text("SECRET")
+    spoil: dict[str, Callable[[Path], object]] = {
+        "AGENTS.md": lambda place: place.write_bytes(b"\x7fELF\x00\x01\xff"),
+        "SOUL.md": lambda place: place.symlink_to(tmp_path / "secret"),
+        "IDENTITY.md": lambda place: place.mkdir(),
+        "HEARTBEAT.md": lambda place: place.write_bytes(b"\x00"),
+    }
+    for name, how in spoil.items():
+        (workspace.path / name).unlink()
+        how(workspace.path / name)
+    for number in range(3):
+        put(workspace, "USER.md", f"- {number}")
+        shown = {each.name: each.text for each in workspace.files(private=True, heartbeat=True)}
+        assert [shown[name] for name in ("AGENTS.md", "SOUL.md", "IDENTITY.md")] == [MISSING_MARK] * 3
+        assert "HEARTBEAT.md" not in shown
+        assert workspace.checklist() is None
+    told = [record.getMessage() for record in caplog.records]
+    assert sorted(Path(text.partition(" can't be read")[0]).name for text in told) == sorted(spoil)
+    put(workspace, "AGENTS.md", "well again")
+    assert file(workspace, "AGENTS.md").text == "well again"
+
+
+def test_a_file_that_nobody_may_read_is_left_out(workspace: Workspace) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    (workspace.path / "TOOLS.md").chmod(0)
+    assert file(workspace, "TOOLS.md").text == MISSING_MARK
+
+
+def test_of_a_huge_file_only_the_beginning_is_read(workspace: Workspace) -> None:
+    with (workspace.path / "TOOLS.md").open("wb") as huge:
+        huge.write(b"a camera\n" * 10_000)
+        huge.truncate(50_000_000)
+    shown = file(workspace, "TOOLS.md")
+    assert shown.text.startswith("a camera")
+    assert len(shown.text) <= MAX_FILE + len(CUT_MARK)
+    assert shown.size == 50_000_000
+
+
+def test_the_checklist_is_shown_in_each_turn_if_that_is_wanted(tmp_path: Path) -> None:
+    always = Workspace(tmp_path, TEMPLATES, always_beats=True)
+    put(always, "HEARTBEAT.md", "- Did a job fail?")
+    for private in (True, False):
+        names = [each.name for each in always.files(private=private, heartbeat=False)]
+        assert "HEARTBEAT.md" in names
+    assert "HEARTBEAT.md" in [each.name for each in always.anew().files(private=True, heartbeat=False)]
 
 
 def test_the_same_object_comes_back_until_a_file_changes(workspace: Workspace) -> None:

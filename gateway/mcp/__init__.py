@@ -1,0 +1,1 @@
+"""Tools of other programs: the client side of the Model Context Protocol."""
