@@ -24,10 +24,10 @@ from gateway.errors import (
     LeaseLost,
     StoreError,
 )
-from gateway.store.journal import Claim, Journal
+from gateway.store.journal import Claim, Journal, turn_kind
 from gateway.store.outbox import MAX_ATTEMPTS, Delivery, Outbox
 from gateway.turn import TurnRunner
-from gateway.types import Receipt
+from gateway.types import Kind, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class Worker:
     clock: Clock
     parallel: int = 64
     _running: dict[int, tuple[Claim, asyncio.Task[None]]] = field(default_factory=dict)
+    _overlooked: set[int] = field(default_factory=set)
 
     async def serve(self) -> None:
         """Work until cancelled, or until `drain` was called and the turns have stopped."""
@@ -72,8 +73,10 @@ class Worker:
         room = self.parallel - len(self._running)
         if room <= 0:
             return LOOK
+        busy = list(self._running)
+        self._overlooked.update(busy)
         try:
-            claims, next_at = await self.journal.claim(room, list(self._running))
+            claims, next_at = await self.journal.claim(room, busy)
         except StoreError as error:
             log.debug("store.waiting", extra={"problem": str(error)})
             return 1.0
@@ -105,8 +108,11 @@ class Worker:
     async def _run(self, claim: Claim) -> None:
         names.conversation.set(claim.address.key)
         names.turn.set(f"{claim.conversation_id}.{claim.turn}")
+        ended = False
         try:
-            self.sender.push(await self.turns.run(claim))
+            deliveries = await self.turns.run(claim)
+            self.sender.push(deliveries, more=turn_kind(claim.transcript) is not Kind.MESSAGE)
+            ended = True
         except LeaseLost:
             log.info("turn.lost")
         except StoreError as error:
@@ -118,13 +124,26 @@ class Worker:
         except Exception:  # root of a turn: one bad conversation must not end the others
             log.exception("turn.failed")
             await self._let_go(claim)
+        finally:
+            if not ended:
+                self.journal.left.add(claim.conversation_id)
 
     def _ended(self, claim: Claim, _task: asyncio.Task[None]) -> None:
+        """Look at the tables again, unless nothing can have been missed: that is what most turns end with.
+
+        Something was if there was no room for more, if they were looked at while this conversation was not
+        to be touched, or if its end left more to do.
+        """
+        which, full = claim.conversation_id, len(self._running) >= self.parallel
         # After /stop the next turn may have begun, or even ended, while this one was still ending.
-        running = self._running.get(claim.conversation_id)
+        running = self._running.get(which)
         if running is not None and running[0] is claim:
-            del self._running[claim.conversation_id]
-        self.bell.ring()
+            del self._running[which]
+        missed = which in self._overlooked or which in self.journal.left
+        self._overlooked.discard(which)
+        self.journal.left.discard(which)
+        if full or missed or self.turns.draining:
+            self.bell.ring()
 
     async def _let_go(self, claim: Claim) -> None:
         """Give the conversation back for another try, however long the database takes."""
@@ -162,6 +181,7 @@ class Sender:
     slots: int = 8
     stopping: bool = False
     _opening: bool = False
+    _group: asyncio.TaskGroup | None = None
     _used: int = 0
     _pushed: deque[Delivery] = field(default_factory=deque)
     _held: set[int] = field(default_factory=set)
@@ -177,10 +197,19 @@ class Sender:
         """Return a slot that was not needed."""
         self._used -= 1
 
-    def push(self, deliveries: list[Delivery]) -> None:
-        """Take over a delivery that was reserved with an acquired slot; wake up for what else was queued."""
-        self._pushed.extend(deliveries)
-        self.bell.ring()
+    def push(self, deliveries: list[Delivery], *, more: bool) -> None:
+        """Take over deliveries that were reserved with acquired slots.
+
+        With `more` there may be other messages, for which the tables must be looked at; without deliveries
+        there always may.
+        """
+        if self._group is None:
+            self._pushed.extend(deliveries)
+        else:
+            for delivery in deliveries:
+                self._group.create_task(self._deliver(delivery))
+        if more or not deliveries or self._group is None:
+            self.bell.ring()
 
     @property
     def busy(self) -> int:
@@ -202,12 +231,14 @@ class Sender:
         await asyncio.gather(*(channel.open() for channel in self.channels.values()))
         self._opening = False
         async with asyncio.TaskGroup() as group:
+            self._group = group
             while not self.stopping:
                 await self.bell.wait(await self.step(group))
             await self.step(group)
             while self._used:
                 await self.bell.wait(SHARED_LOOK)
                 await self.step(group)
+            self._group = None
 
     async def step(self, group: asyncio.TaskGroup) -> float:
         """Start the deliveries there is room for; return how many seconds nothing else is to be done."""
@@ -235,23 +266,31 @@ class Sender:
             group.create_task(self._deliver(self._pushed.popleft()))
 
     async def _deliver(self, delivery: Delivery) -> None:
-        """Deliver a message and those that follow it at its address."""
-        following = [delivery]
+        """Deliver a message and those that follow it at its address.
+
+        Afterwards the tables are looked at again, unless all went well and there was room for others.
+        """
+        following: list[Delivery] | None = [delivery]
+        well = False
         try:
             while following:
                 following = await self._send(following[0])
+            well = following is not None
         finally:
+            full = self._used >= self.slots
             self._used -= 1
-            self.bell.ring()
+            if full or not well or self.stopping:
+                self.bell.ring()
 
-    async def _send(self, delivery: Delivery) -> list[Delivery]:
+    async def _send(self, delivery: Delivery) -> list[Delivery] | None:
         self._held.add(delivery.id)
         try:
             return await self._attempt(delivery)
         finally:
             self._held.discard(delivery.id)
 
-    async def _attempt(self, delivery: Delivery) -> list[Delivery]:
+    async def _attempt(self, delivery: Delivery) -> list[Delivery] | None:
+        """Return what follows at this address, reserved; None if it will have to be looked for."""
         message = delivery.message
         box, extra = self.outbox, {"delivery": message.key}
         channel = self.channels.get(message.address.channel)
@@ -280,7 +319,7 @@ class Sender:
             return await self._failed(delivery, type(error).__name__)
         else:
             return await self._sent(delivery, receipt)
-        return []
+        return None
 
     async def _sent(self, delivery: Delivery, receipt: Receipt) -> list[Delivery]:
         # Without the note it would be sent again, so this must not give up.
@@ -288,12 +327,12 @@ class Sender:
         log.debug("delivery.sent", extra={"delivery": delivery.message.key})
         return following
 
-    async def _failed(self, delivery: Delivery, problem: str) -> list[Delivery]:
+    async def _failed(self, delivery: Delivery, problem: str) -> list[Delivery] | None:
         if delivery.attempts + 1 >= MAX_ATTEMPTS:
             return await persist(lambda: self.outbox.dead(delivery, problem), self.clock)
         wait = _backoff(delivery, 300.0)
         await persist(lambda: self.outbox.retry(delivery, wait, problem), self.clock)
-        return []
+        return None
 
 
 async def _found(channel: Channel, delivery: Delivery) -> Receipt | None:

@@ -281,6 +281,7 @@ _RELEASE = (
             else_=_next_look,
         ),
     )
+    .returning(_c.ready_at)
 )
 _RENEW = (
     sa.update(conversation)
@@ -619,7 +620,7 @@ def has_answered(tx: Connection, address: Address) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Claims conversations and writes their transcripts.
+    """Claims conversations and writes their transcripts. `left` are those whose end left something to do.
 
     `lease`: seconds; `owner` names this process; `fresh` says when a session is over by itself; `ledger` adds
     up what is paid.
@@ -631,6 +632,7 @@ class Journal:
     kept: Transcripts = field(default_factory=Transcripts)
     fresh: Freshness = field(default_factory=Freshness)
     ledger: Ledger = field(default_factory=Ledger)
+    left: set[int] = field(default_factory=set)
 
     def _pay(self, tx: Connection, claim: Claim, entries: Sequence[Entry], usage: Usage | None) -> None:
         if usage is not None:
@@ -744,7 +746,7 @@ class Journal:
         now = self.db.now()
         retry = None if retry_after is None else now + retry_after
 
-        def work(tx: Connection) -> list[Delivery]:
+        def work(tx: Connection) -> tuple[list[Delivery], bool]:
             first, turn = _fence(
                 tx,
                 claim,
@@ -760,14 +762,17 @@ class Journal:
                 inbox.take_in(tx, inbox.Arrival(mirror, wakes=False), now, inbox.Taken())
             if also is not None:
                 also(tx)
-            tx.execute(_RELEASE, {"which": claim.conversation_id, "retry": retry, "now": now})
+            here = {"which": claim.conversation_id, "retry": retry, "now": now}
+            more = tx.execute(_RELEASE, here).scalar_one() is not None
             if reserve is None or not messages:
-                return []
-            return outbox.take(
-                tx, owner=reserve.owner, now=now, lease=reserve.lease, most=1, address=messages[0].address
-            )
+                return [], more
+            where = messages[0].address
+            taken = outbox.take(tx, owner=reserve.owner, now=now, lease=reserve.lease, most=1, address=where)
+            return taken, more
 
-        deliveries = await self.db.write(work)
+        deliveries, more = await self.db.write(work)
+        if more or also is not None:
+            self.left.add(claim.conversation_id)
         self.kept.put(
             claim.conversation_id, claim.session, claim.next_seq + len(entries), (*claim.transcript, *entries)
         )

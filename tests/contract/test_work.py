@@ -13,13 +13,14 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.clock import SystemClock
 from gateway.errors import ChannelStopped, DeadRoute, DeliveryError, DeliveryRetry, DeliveryUnsure, StoreError
 from gateway.models.base import Prompt
 from gateway.store import history, outbox
 from gateway.store.engine import Database, Work
 from gateway.store.journal import STOPPED
 from gateway.store.outbox import MAX_ATTEMPTS
-from gateway.store.tables import outbound
+from gateway.store.tables import conversation, inbound, outbound
 from gateway.turn import FAILED_SORRY
 from gateway.types import Address, AssistantEntry, Outgoing, Receipt, UserEntry
 from gateway.work import LOOK, Sender, Supervised, persist, supervise
@@ -529,3 +530,44 @@ class TestPersist:
 
         assert await persist(write, clock) == 8
         assert clock.slept == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0, 5.0]
+
+
+class TestBells:
+    """The loops look at the tables when somebody rings; without a ring they would look a minute later."""
+
+    @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+    @pytest.mark.parametrize("slots", [1, 8])
+    @pytest.mark.parametrize("parallel", [1, 64])
+    async def test_no_message_sleeps_however_it_meets_the_end_of_a_turn(
+        self, db: Database, parallel: int, slots: int
+    ) -> None:
+        """Real loops and a real clock; a message that is overlooked misses the time limit of the test."""
+        chance = Random(parallel * 100 + slots)
+        world = World(db=db, clock=SystemClock(), model=ScriptedModel(echo), slots=slots)
+        world.worker.parallel = parallel
+        said_all = [said(f"{number}", str(chance.randrange(4))) for number in range(150)]
+        async with asyncio.timeout(45), asyncio.TaskGroup() as group:
+            loops = [group.create_task(world.worker.serve()), group.create_task(world.sender.serve())]
+            for one in said_all:
+                await world.put(one)
+                world.worker.bell.ring()
+                for _ in range(chance.randrange(12)):
+                    await asyncio.sleep(0)
+                if chance.random() < 0.5:
+                    await asyncio.sleep(chance.random() * 0.006)
+            while not await db.write(_all_quiet, durable=False):  # noqa: ASYNC110 - it rings nobody
+                await asyncio.sleep(0.02)
+            for loop in loops:
+                loop.cancel()
+        heard = [
+            one.text for prompt in world.model.prompts for one in prompt.entries if isinstance(one, UserEntry)
+        ]
+        assert {one.text for one in said_all} <= set(heard)
+
+
+def _all_quiet(tx: Connection) -> bool:
+    """Return whether nothing waits for a turn or for its delivery."""
+    unread = tx.execute(sa.select(sa.func.count()).where(inbound.c.seq.is_(None))).scalar_one()
+    unsent = tx.execute(sa.select(sa.func.count()).where(outbound.c.state != "sent")).scalar_one()
+    busy = tx.execute(sa.select(sa.func.count()).where(conversation.c.ready_at.is_not(None))).scalar_one()
+    return unread + unsent + busy == 0
