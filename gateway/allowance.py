@@ -15,6 +15,14 @@ from gateway.store.usage import Ledger
 from gateway.types import AssistantEntry, Chat, Entry, Kind, Level, Situation
 from gateway.usage import DAY_OVER, SHARE_OVER, SHARE_OVER_HERE, Caps, Rates, until_tomorrow
 
+FINE_FOR = 5.0
+"""Seconds for which a share with ample room left is not looked at again: a look is a transaction."""
+
+AMPLE = 2_000_000
+"""Tokens that nobody uses up in that time."""
+
+REMEMBERED = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:
@@ -38,6 +46,7 @@ class Allowance:
     ledger: Ledger
     caps: Caps = field(default_factory=Caps)
     rates: Rates = field(default_factory=Rates)
+    _fine: dict[tuple[str, str], float] = field(default_factory=dict)
 
     async def judge(self, claim: Claim, situation: Situation) -> Hold | None:
         """Return why a turn must not ask the model now, None if it may. Raises: StoreError."""
@@ -49,14 +58,24 @@ class Allowance:
         sender = _counted(situation) if self.caps.sender_tokens else None
         if sender is None and not self.caps.limit_days:
             return None
-        day = self.ledger.today()
-        text = await self.db.write(lambda tx: self._over(tx, day, situation, sender), durable=False)
+        day, now = self.ledger.today(), self.clock.now()
+        if self._fine.get((day, sender or ""), 0.0) > now:
+            return None
+        text, ample = await self.db.write(lambda tx: self._over(tx, day, situation, sender), durable=False)
         if not text:
+            if ample:
+                self._note_fine(day, sender or "", now)
             return None
         key = usage.notice_key(day, claim.conversation_id)
         if text == SHARE_OVER_HERE:
             return Hold(None, text, f"{key}:{sender}")
         return Hold(until_tomorrow(self.clock.wall(), self.ledger.zone), text, key)
+
+    def _note_fine(self, day: str, sender: str, now: float) -> None:
+        """Remember for a few seconds that there is room."""
+        if len(self._fine) >= REMEMBERED:
+            self._fine.clear()
+        self._fine[day, sender] = now + FINE_FOR
 
     async def is_costly(self, claim: Claim) -> bool:
         """Return whether the running turn has cost all that one may. Raises: StoreError."""
@@ -71,12 +90,16 @@ class Allowance:
         day, now = self.ledger.today(), self.db.now()
         await self.db.write(lambda tx: usage.wake(tx, day, now), durable=False)
 
-    def _over(self, tx: Connection, day: str, situation: Situation, sender: str | None) -> str:
+    def _over(self, tx: Connection, day: str, situation: Situation, sender: str | None) -> tuple[str, bool]:
+        """Return what people are told if a budget is used up, and else whether there is ample room left."""
         if self.caps.limit_days and self.caps.end_the_day(usage.spent(tx, day)):
-            return DAY_OVER
-        if sender is None or usage.spent(tx, day, sender=sender).tokens < self.caps.sender_tokens:
-            return ""
-        return SHARE_OVER if situation.chat is Chat.DIRECT else SHARE_OVER_HERE
+            return DAY_OVER, False
+        if sender is None:
+            return "", False
+        left = self.caps.sender_tokens - usage.spent(tx, day, sender=sender).tokens
+        if left > 0:
+            return "", not self.caps.limit_days and left >= AMPLE
+        return SHARE_OVER if situation.chat is Chat.DIRECT else SHARE_OVER_HERE, False
 
 
 def _begins(transcript: Sequence[Entry]) -> bool:

@@ -486,6 +486,26 @@ class WebSettings(Section):
         return self
 
 
+class MediaSettings(Section):
+    """`[media]`: models that look at pictures and listen to recordings, beside the usual one."""
+
+    image_model: str = ""
+    audio_model: str = ""
+    audio_base_url: Annotated[str, AfterValidator(_http_url_or_none)] = ""
+    audio_api_key: Annotated[SecretStr, AfterValidator(_header_value)] = SecretStr("")
+    transcribe: bool = False
+
+    @model_validator(mode="after")
+    def _can_listen(self) -> MediaSettings:
+        if self.audio_model:
+            return self
+        if self.transcribe:
+            raise ValueError('transcribe = true needs an audio_model, such as "whisper-1"')
+        if self.audio_base_url or self.audio_api_key.get_secret_value():
+            raise ValueError('audio_base_url and audio_api_key need an audio_model, such as "whisper-1"')
+        return self
+
+
 class PriceSettings(Section):
     """`[usage.prices.<model>]`: USD per million tokens. What has no price of its own costs like `input`."""
 
@@ -502,12 +522,15 @@ class UsageSettings(Section):
 
 
 class RateSettings(Section):
-    """`[limits.per_sender_per_minute]`: how many turns one person may begin; 0 is no limit."""
+    """`[limits.per_sender_per_minute]`: how many turns one person may begin; 0 is no limit.
 
-    owner: int = Field(default=20, ge=0)
-    people: int = Field(default=10, ge=0)
-    groups: int = Field(default=5, ge=0)
-    guests: int = Field(default=5, ge=0)
+    Without a file guests have none: who opens a channel to everybody is told by `doctor` to set one.
+    """
+
+    owner: int = Field(default=0, ge=0)
+    people: int = Field(default=20, ge=0)
+    groups: int = Field(default=10, ge=0)
+    guests: int = Field(default=0, ge=0)
 
 
 def _some_time(text: str) -> str:
@@ -521,7 +544,7 @@ class LimitSettings(Section):
 
     daily_tokens: int = Field(default=0, ge=0)
     daily_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    per_sender_daily_tokens: int = Field(default=2_000_000, ge=0)
+    per_sender_daily_tokens: int = Field(default=10_000_000, ge=0)
     per_turn_tokens: int = Field(default=0, ge=0)
     turn_time: Annotated[Duration, AfterValidator(_some_time)] = "15m"
     unattended_turn_time: Annotated[Duration, AfterValidator(_some_time)] = "1h"
@@ -985,6 +1008,7 @@ class Settings(Section):
     usage: UsageSettings = UsageSettings()
     limits: LimitSettings = LimitSettings()
     web: WebSettings = WebSettings()
+    media: MediaSettings = MediaSettings()
     mcp: McpSettings = McpSettings()
     channels: ChannelSettings = ChannelSettings()
     identities: dict[Annotated[str, AfterValidator(_person)], Annotated[Names, AfterValidator(_linked)]] = {}

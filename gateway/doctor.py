@@ -25,6 +25,7 @@ from gateway.access import Policy
 from gateway.config import (
     POSTGRES,
     SQLITE,
+    ChannelAccess,
     HttpSettings,
     Loaded,
     ModelSettings,
@@ -399,6 +400,18 @@ def _access(loaded: Loaded) -> Iterator[Finding]:
             yield Finding(Level.WARN, "access", text, f"begin it with one of: {', '.join(known)}")
 
 
+def _open_doors(loaded: Loaded) -> Iterator[Finding]:
+    """Warn of a channel that anybody may use as much as they like."""
+    channels, limits = loaded.settings.channels, loaded.settings.limits
+    bots: dict[str, ChannelAccess] = {**channels.telegram.bots(), **channels.slack.bots()}
+    capped = limits.per_sender_per_minute.guests or limits.daily_tokens or limits.daily_usd
+    for name, bot in bots.items():
+        if not capped and bot.dm_policy == "open" and "*" in bot.allow_from:
+            text = "anybody may write, as often as they like, and your model is asked each time"
+            remedy = "set guests = 5 in [limits.per_sender_per_minute], or daily_tokens in [limits]"
+            yield Finding(Level.WARN, name, text, remedy)
+
+
 def _telegram(loaded: Loaded) -> Iterator[Finding]:
     telegram = loaded.settings.channels.telegram
     bots = telegram.bots()
@@ -616,6 +629,7 @@ _CHECKS: tuple[Check, ...] = (
     _sandbox,
     _mcp,
     _access,
+    _open_doors,
     _telegram,
     _slack,
 )

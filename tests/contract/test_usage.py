@@ -626,7 +626,7 @@ class TestCommandLine:
         gateway = await app.open_gateway(loaded, SystemClock(), env={})
         allowance = gateway.worker.turns.allowance
         assert allowance is not None
-        assert [allowance.rates.per_minute[one] for one in Standing] == [20, 10, 5, 5], "reliability 4.5"
+        assert [allowance.rates.per_minute[one] for one in Standing] == [0, 20, 10, 0]
         url = str(gateway.channels["web"].status()["url"])
         stop = asyncio.Event()
         running = asyncio.create_task(gateway.run(stop))
