@@ -50,7 +50,9 @@ def look(root: Path) -> Tree:
         if (root.parent / CONFIG).is_file():
             found.above = root.parent
     else:
-        found = Tree(workspace=workspace.resolve(), settings=named_secrets(root / CONFIG, TOKENS), inner={"sessions"})
+        found = Tree(
+            workspace=workspace.resolve(), settings=named_secrets(root / CONFIG, TOKENS), inner={"sessions"}
+        )
         found.skipped += left_out(root, frozenset({CONFIG, "workspace", "sessions"}))
     for folder in _session_folders(root):
         for file in plain_files(folder):

@@ -59,6 +59,7 @@ class Importer:
 
         Raises: ConfigError if it is no such folder.
         """
+        root = root.resolve()
         try:
             found: Tree = PROGRAMS[program].look(root)
             plan = Plan(program=program, found=found, moves=self.mover.plan(found))
@@ -78,6 +79,9 @@ class Importer:
             plan.here += 1
             return
         skipped = plan.found.skipped
+        if any(one.name == name for each in plan.sessions.values() for one in each):
+            skipped.append(Skipped(log.shown, "the same session lies in another file, too"))
+            return
         if (size := log.file.stat().st_size) > LARGEST:
             skipped.append(Skipped(log.shown, f"it has {size:,} bytes"))
             return
@@ -89,9 +93,7 @@ class Importer:
             return
         if tally.unreadable:
             skipped.append(Skipped(log.shown, f"{tally.unreadable} of its lines, which can't be read"))
-        known_here = {one.name for one in plan.sessions.get(log.place, ())}
-        if name not in known_here:
-            plan.sessions.setdefault(log.place, []).append(Counted(log, tally, name))
+        plan.sessions.setdefault(log.place, []).append(Counted(log, tally, name))
 
     async def carry_out(self, plan: Plan, db: Database) -> None:
         """Write all of it. Raises: ConfigError, StoreError."""

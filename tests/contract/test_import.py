@@ -289,6 +289,14 @@ class TestOpenClaw:
         wet = await ours.take("openclaw", theirs)
         assert dry == f"{wet}\nNothing was written: this only tells what would be done."
 
+    async def test_a_session_in_two_files_comes_once(self, ours: Ours, tmp_path: Path) -> None:
+        theirs = openclaw_tree(tmp_path / "theirs")
+        sessions = theirs / "agents/main/sessions"
+        write(sessions / "slack.jsonl.reset.2026-03-02", (sessions / "slack.jsonl").read_bytes())
+        said = await ours.take("openclaw", theirs)
+        assert "slack.jsonl.reset.2026-03-02: the same session lies in another file, too" in said
+        assert ("slack:C012:", "group", 2, 1, 1) in ours.rows(COUNTS)
+
     async def test_only_a_workspace_may_be_named(self, ours: Ours, tmp_path: Path) -> None:
         theirs = openclaw_tree(tmp_path / "theirs")
         said = await ours.take("openclaw", theirs / "workspace")
