@@ -53,13 +53,14 @@ from gateway.intake import Intake, level_now
 from gateway.mcp.servers import Seen, Servers
 from gateway.mcp.servers import look as look_at_servers
 from gateway.memory.vectors import Encoder, open_encoder
-from gateway.models.auto import Choice, open_model, open_other
+from gateway.models.auto import Choice, open_model, open_other, open_transcriber
 from gateway.models.base import Model
 from gateway.prepare import Preparer
 from gateway.prompt import Prompts
 from gateway.recall import Recall
 from gateway.redact import Redactor, secrets_in
 from gateway.retention import Ages, Retention
+from gateway.senses import Account, Hearing, Sight
 from gateway.sessions import Freshness
 from gateway.skills import Skills, open_skills
 from gateway.skills.packages import RESERVED, Packages
@@ -82,6 +83,7 @@ from gateway.tools.box import Toolbox
 from gateway.tools.cron import cron_tool
 from gateway.tools.files import file_tools, load
 from gateway.tools.find import search_tool
+from gateway.tools.media import audio_tool, image_tool
 from gateway.tools.memory import memory_tools
 from gateway.tools.message import Post, message_tool
 from gateway.tools.plan import todo_tool
@@ -99,6 +101,7 @@ if TYPE_CHECKING:
     from aiohttp.web import AbstractRouteDef
 
     from adapters.slack import Features
+    from gateway.models.transcribe import Transcriber
     from gateway.tools.skill import Shelf
 
 log = logging.getLogger(__name__)
@@ -567,29 +570,39 @@ async def _choose_model(parts: Parts, env: Mapping[str, str]) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """The usual model, and those of heartbeats, of summaries and of agents where they are others."""
+    """The usual model, and those of heartbeats, of summaries and of agents where they are others.
+
+    `pictures` is asked about pictures, and `recordings` listens, where such models are configured.
+    """
 
     usual: Model
     beats: Model | None
     summaries: Model | None
     agents: Mapping[str, Model]
+    pictures: Model | None
+    recordings: Transcriber | None
 
     @property
-    def others(self) -> Sequence[Model]:
-        return [*(one for one in (self.beats, self.summaries) if one is not None), *self.agents.values()]
+    def others(self) -> Sequence[Model | Transcriber]:
+        some = (self.beats, self.summaries, self.pictures, self.recordings)
+        return [*(one for one in some if one is not None), *self.agents.values()]
 
 
 async def _models(parts: Parts, choice: Choice, env: Mapping[str, str]) -> Models:
     settings = parts.loaded.settings
 
-    async def other(name: str, section: str) -> Model:
-        return await open_other(name, f"{section} model", settings.model, env, parts.clock)
+    async def other(name: str, key: str) -> Model:
+        return await open_other(name, key, settings.model, env, parts.clock)
 
-    beats = await other(settings.heartbeat.model, "[heartbeat]") if settings.heartbeat.model else None
-    summaries = await other(settings.compaction.model, "[compaction]") if settings.compaction.model else None
+    beats = await other(settings.heartbeat.model, "[heartbeat] model") if settings.heartbeat.model else None
+    wanted = settings.compaction.model
+    summaries = await other(wanted, "[compaction] model") if wanted else None
     named = {name: one.model for name, one in settings.agents.items() if one.model}
-    agents = {name: await other(model, f"[agents.{name}]") for name, model in named.items()}
-    return Models(choice.model, beats, summaries, agents)
+    agents = {name: await other(model, f"[agents.{name}] model") for name, model in named.items()}
+    media = settings.media
+    pictures = await other(media.image_model, "[media] image_model") if media.image_model else None
+    recordings = open_transcriber(media, env, parts.clock) if media.audio_model else None
+    return Models(choice.model, beats, summaries, agents, pictures, recordings)
 
 
 def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
@@ -644,6 +657,10 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
         clock=clock,
         parallel=settings.agent.parallel,
     )
+    account = Account(db=db, ledger=ledger, caps=_caps(settings.limits))
+    look = Sight(model=models.pictures, account=account, clock=clock) if models.pictures else None
+    listen = Hearing(transcriber=models.recordings, account=account) if models.recordings else None
+    tools.give("media", _media_tools(parts, look, listen))
     preparer = Preparer(
         inbox=parts.inbox,
         channels=parts.channels,
@@ -652,6 +669,7 @@ def _wire(parts: Parts, choice: Choice, models: Models) -> Gateway:
         worker_bell=worker.bell,
         clock=clock,
         most=_largest_file(settings),
+        listen=listen if settings.media.transcribe else None,
     )
     timer = Timer(clock)
     agenda = Agenda(schedules=schedules, timer=timer, worker_bell=worker.bell, outbox_bell=sender.bell)
@@ -795,11 +813,7 @@ def _retention(parts: Parts) -> Retention:
 
 def _tools(parts: Parts, schedules: Schedules) -> Sequence[Tool]:
     """Return every tool there is; which of them a conversation has is the policy's to say."""
-
-    def readable() -> Sequence[Path]:
-        every = (parts.skills, *parts.agent_skills.values())
-        return [folder for skills in every for folder in skills.current.folders]
-
+    readable = functools.partial(_readable, parts)
     return [
         *file_tools(readable),
         search_tool(readable, shutil.which("rg")),
@@ -807,6 +821,21 @@ def _tools(parts: Parts, schedules: Schedules) -> Sequence[Tool]:
         *memory_tools(_recall(parts)),
         *web_tools(open_web(parts.loaded.settings.web, parts.clock)),
         *_exec_tools(parts),
+    ]
+
+
+def _readable(parts: Parts) -> Sequence[Path]:
+    """Return the folders of skills, which may be read beside the workspace."""
+    every = (parts.skills, *parts.agent_skills.values())
+    return [folder for skills in every for folder in skills.current.folders]
+
+
+def _media_tools(parts: Parts, look: Sight | None, listen: Hearing | None) -> Sequence[Tool]:
+    """Return the tools for which there is a model: who has none is not even offered them."""
+    readable = functools.partial(_readable, parts)
+    return [
+        *([image_tool(look, readable)] if look else ()),
+        *([audio_tool(listen, readable)] if listen else ()),
     ]
 
 
@@ -1160,7 +1189,7 @@ async def take_over(loaded: Loaded, program: str, folder: Path, *, dry: bool) ->
     mover = Mover(ours=loaded.workspace.resolve(), templates=bundled("workspace"), redact=redact)
     importer = Importer(mover=mover, redact=redact, zone=ZoneInfo(zone_of(loaded)))
     if dry:
-        plan = importer.plan(program, folder.resolve(), await _imported(loaded))
+        plan = importer.plan(program, folder, await _imported(loaded))
         return told(plan, mover.ours, dry=True)
     try:
         db = await open_database(loaded.settings.store.url, SystemClock())
@@ -1168,7 +1197,7 @@ async def take_over(loaded: Loaded, program: str, folder: Path, *, dry: bool) ->
         raise ConfigError("a gateway is running; stop it, import, and start it again") from error
     try:
         await migrate_store(db, bundled("migrations"))
-        plan = importer.plan(program, folder.resolve(), await db.read(imports.known))
+        plan = importer.plan(program, folder, await db.read(imports.known))
         await importer.carry_out(plan, db)
     finally:
         await db.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from gateway.bell import Bell
 from gateway.channel import Channel, Fetches
 from gateway.clock import Clock
 from gateway.errors import DeliveryError, DeliveryRetry, StoreError, ToolError
+from gateway.fence import defuse
 from gateway.store.inbox import Inbox, Unprepared
-from gateway.tools.files import save
-from gateway.types import Attachment, Situation
+from gateway.tools.files import load, save
+from gateway.types import Attachment, Media, Situation
 from gateway.workspace import make_room
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,9 @@ FOLDER = "media"
 """Where files of messages lie in the workspace."""
 
 TRIES = 3
+LONGEST_TRANSCRIPT = 12_000
+"""Characters of what a machine heard in a voice note: a quarter of an hour of speech."""
+
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST_NAME = 80
 
@@ -32,7 +36,8 @@ _LONGEST_NAME = 80
 class Preparer:
     """Fetches `parallel` messages' files at a time, each file at most `most` bytes.
 
-    `folder` returns where the files of a turn belong.
+    `folder` returns where the files of a turn belong. `listen` returns what is said in a recording; it may
+    raise ToolError and StoreError.
     """
 
     inbox: Inbox
@@ -43,6 +48,7 @@ class Preparer:
     clock: Clock
     most: int = 20_000_000
     parallel: int = 4
+    listen: Callable[[Situation, bytes], Awaitable[str]] | None = None
     _busy: set[int] = field(default_factory=set)
 
     async def serve(self) -> None:
@@ -70,6 +76,8 @@ class Preparer:
                 await self._have(one, attachment, f"{one.id}-{number}")
                 for number, attachment in enumerate(one.attachments)
             ]
+            if self.listen and one.aimed:
+                found = await self._heard(one.situation, found)
             await self.inbox.prepared(one.id, found)
         except StoreError as error:
             log.debug("store.waiting", extra={"problem": str(error)})
@@ -96,6 +104,19 @@ class Preparer:
             return replace(attachment, problem=f"it could not be stored ({type(error).__name__})")
         return replace(attachment, path=path, size=len(content))
 
+    async def _heard(self, situation: Situation, found: list[Attachment]) -> list[Attachment]:
+        """Return the files with what is said in the first voice note, if it can be heard (spec IN-23)."""
+        at = next((at for at, one in enumerate(found) if one.kind is Media.VOICE and one.path), None)
+        if self.listen is None or at is None:
+            return found
+        try:
+            content = await asyncio.to_thread(load, self.folder(situation), found[at].path, self.most)
+            said = one_line(await self.listen(situation, content))
+        except (ToolError, StoreError) as error:
+            log.warning("media.unheard", extra={"problem": str(error)})
+            return found
+        return [*found[:at], replace(found[at], transcript=said), *found[at + 1 :]]
+
     async def _fetch(self, channel: Fetches, attachment: Attachment) -> bytes:
         if attachment.size > self.most:
             raise DeliveryError(f"it is larger than {self.most // 1_000_000} MB")
@@ -111,6 +132,12 @@ def _keep(folder: Path, path: str, content: bytes) -> None:
     if not folder.is_dir():
         make_room(folder)
     save(folder, path, content)
+
+
+def one_line(transcript: str) -> str:
+    """Return what a machine heard as it stands in the line of its file, which it can't leave."""
+    line = " ".join(defuse(transcript).split())
+    return line if len(line) <= LONGEST_TRANSCRIPT else f"{line[:LONGEST_TRANSCRIPT]} … (cut)"
 
 
 def safe_name(attachment: Attachment) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -434,6 +435,45 @@ def fit(entries: Sequence[Entry], budget: int) -> Sequence[Entry]:
             cut = starts[next_start]
             next_start += 1
     return [*pinned, *entries[cut:]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    """The size of a transcript of `length` entries from `first` to `last`."""
+
+    first: Entry
+    last: Entry
+    length: int
+    size: int
+
+    def begins(self, entries: Sequence[Entry]) -> bool:
+        """Whether these entries begin with those that were weighed: a transcript changes only at its end."""
+        if self.length > len(entries):
+            return False
+        return entries[0] is self.first and entries[self.length - 1] is self.last
+
+
+@dataclass(slots=True)
+class Scales:
+    """Sizes of recent conversations, at most `most`, so that only what is new of a long one is weighed."""
+
+    most: int = 256
+    _weighed: OrderedDict[int, _Weighed] = field(default_factory=OrderedDict, init=False)
+
+    def fit(self, conversation_id: int, transcript: Sequence[Entry], budget: int) -> Sequence[Entry]:
+        """Return what `fit` does, at the cost of what has been added since the last call."""
+        if not transcript or self._size(conversation_id, transcript) <= max(budget, 0):
+            return transcript
+        return fit(transcript, budget)
+
+    def _size(self, conversation_id: int, transcript: Sequence[Entry]) -> int:
+        known = self._weighed.pop(conversation_id, None)
+        length, size = (known.length, known.size) if known and known.begins(transcript) else (0, 0)
+        size += sum(map(_size, transcript[length:]))
+        self._weighed[conversation_id] = _Weighed(transcript[0], transcript[-1], len(transcript), size)
+        if len(self._weighed) > self.most:
+            self._weighed.popitem(last=False)
+        return size
 
 
 def _begins_turn(entries: Sequence[Entry], at: int) -> bool:

@@ -21,7 +21,7 @@ from gateway.compactor import Compactor, Means
 from gateway.errors import ModelBusy, ModelError, ModelRefused, PromptTooLong
 from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
 from gateway.models.base import Model, OnRestart, OnText, Prompt, Reply
-from gateway.prompt import fit
+from gateway.prompt import Scales
 from gateway.redact import Redactor
 from gateway.reply import Composed, compose
 from gateway.sentinels import ACK_MAX_CHARS, Gate, looks_like_call, visible
@@ -283,6 +283,7 @@ class TurnRunner:
     turn_time: float = 900.0
     unattended_time: float = 3600.0
     draining: bool = False
+    _scales: Scales = field(default_factory=Scales, init=False)
     _finishing: set[int] = field(default_factory=set)
     _until: dict[str, float] = field(default_factory=dict)
 
@@ -467,7 +468,7 @@ class TurnRunner:
     ) -> Reply:
         """Ask once, with as much of the history as `budget` characters hold. Raises: ModelError."""
         agent, situation = self._here(claim)
-        entries = fit(claim.transcript, budget)
+        entries = self._scales.fit(claim.conversation_id, claim.transcript, budget)
         prompt = agent.prompts.build(
             entries if entries is claim.transcript else trimmed(entries, budget),
             situation=situation,

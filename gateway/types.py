@@ -161,6 +161,7 @@ class Attachment:
 
     `ref` is what the channel fetches it by; `path` is where it lies, relative to the workspace, once
     it is there; `problem` says why it can't be had. `name` and `mime` are what the sender claims.
+    `transcript` is what a machine heard in a recording.
     """
 
     kind: Media
@@ -170,6 +171,7 @@ class Attachment:
     ref: str = ""
     path: str = ""
     problem: str = ""
+    transcript: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from gateway.clock import Clock
-from gateway.errors import ModelError, PromptTooLong
 from gateway.models.assembly import usage
 from gateway.models.base import OnRestart, OnText, Picture, Prompt, Reply
-from gateway.models.calls import Names, by_name, readable, wire_id, without_named
+from gateway.models.calls import Names, by_name, readable, wire_id
+from gateway.models.dialect import Dialect, Form
 from gateway.models.failure import Rejected, broken, stream_failure
-from gateway.models.http import Endpoint, Wire, join, open_client
+from gateway.models.http import Endpoint, join
 from gateway.models.loose import mapping, mappings, number, text
 from gateway.models.render import note_text, pictures_of, result_text, user_text
 from gateway.models.visible import Visible
-from gateway.repair import repair
 from gateway.types import (
     AssistantEntry,
     Entry,
@@ -29,94 +28,45 @@ from gateway.types import (
     UserEntry,
 )
 
-log = logging.getLogger(__name__)
-
 _VERSION = "2023-06-01"
 _MARK: JsonObject = {"cache_control": {"type": "ephemeral"}}
 _CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
-class Anthropic:
-    """A model behind `/v1/messages`."""
+class Anthropic(Dialect[int]):
+    """A model behind `/v1/messages`; the one way that is learned is the most that `max_tokens` may be."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
-        self._endpoint = endpoint.check()
-        self._limit = endpoint.max_tokens
-        headers = {
-            "Content-Type": "application/json",
-            "anthropic-version": _VERSION,
-            "x-api-key": endpoint.key,
-        }
         url = join(endpoint.base_url, "messages")
-        self._wire = Wire(endpoint, url, headers, clock, open_client(endpoint.base_url, endpoint.timeouts))
+        headers = {"anthropic-version": _VERSION, "x-api-key": endpoint.key}
+        super().__init__(endpoint, clock, url=url, headers=headers, ways=endpoint.max_tokens)
 
-    @property
-    def name(self) -> str:
-        """Return `provider/model`."""
-        return self._endpoint.name
+    def _request(self, prompt: Prompt, names: Names, ways: int) -> JsonObject:
+        return request(prompt, self._endpoint, names, ways)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._wire.close()
+    def _answer(self, names: Names, on_text: OnText | None, on_restart: OnRestart | None) -> Answer:
+        return Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
 
-    async def reply(
-        self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
-    ) -> Reply:
-        """Ask once, as `Model.reply` says."""
-        names = Names.of(prompt.tools)
-        form = _Form(repair(prompt.entries), self._limit)
-        while True:
-            body = request(replace(prompt, entries=form.entries), self._endpoint, names, form)
-            answer = Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
-            try:
-                await self._wire.post(body, answer.feed)
-            except (Rejected, PromptTooLong) as refusal:
-                if answer.text.answer or not form.change(refusal):
-                    raise
-                log.warning("model.form_changed", extra={"problem": str(refusal)})
-                continue
-            self._limit = form.limit
-            return answer.reply()
-
-
-@dataclass(slots=True)
-class _Form:
-    """The form in which a prompt is sent."""
-
-    entries: list[Entry]
-    limit: int
-    thinking: bool = True
-    repaired: bool = False
-
-    def change(self, refusal: ModelError) -> bool:
-        """Take another form because of a refusal; return whether there is one left.
-
-        A model's own limit of `max_tokens` is obeyed; thoughts whose signature no longer fits are left
-        out; so is a tool call that the refusal names, once, with its result (session-08).
-        """
-        said = str(refusal)
-        allowed = re.search(r"max_tokens: \d+ > (\d+)", said)
-        if allowed and int(allowed[1]) < self.limit:
-            self.limit = int(allowed[1])
+    def _change(self, form: Form[int], refusal: str) -> bool:
+        allowed = re.search(r"max_tokens: \d+ > (\d+)", refusal)
+        if allowed and int(allowed[1]) < form.ways:
+            form.ways = int(allowed[1])
             return True
-        if self.thinking and re.search(r"signature|thinking", said):
-            self.thinking = False
+        # A thought whose signature no longer fits is refused.
+        if re.search(r"signature|thinking", refusal) and any(map(_has_thoughts, form.entries)):
+            form.entries = [replace(one, state={}) if _has_thoughts(one) else one for one in form.entries]
             return True
-        fewer = None if self.repaired else without_named(self.entries, said)
-        if fewer is None:
-            return False
-        self.entries, self.repaired = repair(fewer), True
-        return True
+        return form.leave_out(refusal)
 
 
-def request(prompt: Prompt, endpoint: Endpoint, names: Names, form: _Form) -> JsonObject:
+def request(prompt: Prompt, endpoint: Endpoint, names: Names, limit: int) -> JsonObject:
     """Return the body for a prompt whose entries are in order (models 2.3 row 30).
 
     The cache is told where to cut at up to four places: the last tool, the stable system text, and the
     last two user messages, of which the earlier one is where the request before this one ended. Tools
     that may not be used stay in place, since `tool_choice: none` is obeyed here.
     """
-    body: JsonObject = {"model": endpoint.model, "max_tokens": form.limit, "stream": True}
+    body: JsonObject = {"model": endpoint.model, "max_tokens": limit, "stream": True}
     system = [{"type": "text", "text": prompt.system, **_MARK}] if prompt.system else []
     if prompt.context:
         system.append({"type": "text", "text": prompt.context})
@@ -126,7 +76,7 @@ def request(prompt: Prompt, endpoint: Endpoint, names: Names, form: _Form) -> Js
         body["tools"] = _tools(prompt, names)
         if not prompt.tools_allowed:
             body["tool_choice"] = {"type": "none"}
-    body["messages"] = messages(prompt, endpoint.name, names, thinking=form.thinking)
+    body["messages"] = messages(prompt, endpoint.name, names)
     return body
 
 
@@ -143,10 +93,10 @@ def _tools(prompt: Prompt, names: Names) -> list[JsonObject]:
     return tools
 
 
-def messages(prompt: Prompt, model: str, names: Names, *, thinking: bool = True) -> list[JsonObject]:
+def messages(prompt: Prompt, model: str, names: Names) -> list[JsonObject]:
     """Return the messages, roles in turn; results of tools open the one user message behind the calls."""
     out: list[JsonObject] = []
-    thoughts_from = _thoughts_from(prompt.entries) if thinking else len(prompt.entries)
+    thoughts_from = _thoughts_from(prompt.entries)
     for position, entry in enumerate(prompt.entries):
         if isinstance(entry, AssistantEntry):
             own = entry.model == model and position >= thoughts_from
@@ -169,6 +119,10 @@ def _thoughts_from(entries: Sequence[Entry]) -> int:
     if not any(isinstance(entry, NoteEntry) for entry in entries):
         return 0
     return max((at for at, entry in enumerate(entries) if isinstance(entry, UserEntry)), default=0)
+
+
+def _has_thoughts(entry: Entry) -> TypeGuard[AssistantEntry]:
+    return isinstance(entry, AssistantEntry) and "thinking" in entry.state
 
 
 def _append(out: list[JsonObject], role: str, blocks: list[JsonObject]) -> None:
@@ -265,7 +219,12 @@ class Answer:
             case _:
                 pass
 
-    def reply(self) -> Reply:
+    @property
+    def begun(self) -> bool:
+        """Whether words of the answer were passed on."""
+        return bool(self.text.answer)
+
+    def reply(self, *, done: bool = True) -> Reply:  # noqa: ARG002 - the reason to stop says more than an end mark
         """Return what came.
 
         Raises: ModelBusy, if the answer broke off; ModelRefused, if it was withheld.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from gateway.clock import Clock
-from gateway.config import ModelSettings
+from gateway.config import MediaSettings, ModelSettings
 from gateway.errors import ConfigError
 from gateway.models import probe, providers
 from gateway.models.base import Model
 from gateway.models.demo import Demo
 from gateway.models.fallback import Chain
 from gateway.models.providers import ANTHROPIC, OPENAI, PROVIDERS, Provider
+
+if TYPE_CHECKING:
+    from gateway.models.transcribe import Transcriber
 
 OLLAMA_CONTEXT = 32_768
 """Tokens of context asked of Ollama unless [model] context_window is set: each one takes memory there."""
@@ -25,6 +28,9 @@ _OLLAMA: Literal["ollama"] = "ollama"
 _FIRST = 180.0
 _LOCAL_FIRST = 300.0
 """Seconds until an answer begins."""
+
+_HEARING = 40.0
+"""Seconds to make a text of a recording: its message waits so long, and twice if the server is busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +116,30 @@ async def open_other(
     other = _fallback(name, env, first, section)
     other = await _known(other) if other.dialect == _OLLAMA else other
     return _open([other], settings, clock, random.random).model
+
+
+def open_transcriber(settings: MediaSettings, env: Mapping[str, str], clock: Clock) -> Transcriber:
+    """Open the model that listens: OpenAI's, or that of a server which speaks the same.
+
+    The key in the environment goes only to its own provider. Raises: ConfigError.
+    """
+    from gateway.models.http import Endpoint, Timeouts  # noqa: PLC0415  # loads httpx
+    from gateway.models.transcribe import Transcriber  # noqa: PLC0415  # loads httpx
+
+    base_url = settings.audio_base_url or OPENAI.address(env)
+    usual = OPENAI if not settings.audio_base_url else providers.at(base_url)
+    key = settings.audio_api_key.get_secret_value() or (usual.key(env) if usual else "")
+    if not key and providers.at(base_url) is not None:
+        variable = usual.env if usual else OPENAI.env
+        raise ConfigError(f"[media] audio_api_key is missing: set it, or set {variable} in the environment.")
+    endpoint = Endpoint(
+        base_url=base_url,
+        model=settings.audio_model,
+        provider=usual.name if usual else "audio",
+        key=key,
+        timeouts=Timeouts(first=_HEARING),
+    )
+    return Transcriber(endpoint, clock)
 
 
 def configured(settings: ModelSettings, env: Mapping[str, str]) -> Plan | None:

@@ -1,4 +1,4 @@
-"""Tool calls between the wire and us: ids, names and arguments."""
+"""Tools and their calls between the wire and us: schemas, ids, names and arguments."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from gateway.models.schema import clean_schema
 from gateway.types import AssistantEntry, Entry, Json, JsonObject, ToolCall, ToolEntry, ToolSpec
 
 CUT = "the answer reached its length limit in the middle of this call, so it did not run; make it shorter"
@@ -131,6 +132,21 @@ def _hashed(name: str, plain: str) -> str:
 def by_name(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
     """Return the tools in the one order that keeps a provider's cache (models 2.3 row 32)."""
     return sorted(tools, key=lambda tool: tool.name)
+
+
+def functions(tools: Iterable[ToolSpec], names: Names, *, simple: bool = False) -> list[JsonObject]:
+    """Return tools as most dialects want them; `simple` keeps to what Gemini takes of their schemas."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": names.sent(tool.name),
+                "description": tool.description,
+                "parameters": clean_schema(tool.parameters) if simple else dict(tool.parameters),
+            },
+        }
+        for tool in by_name(tools)
+    ]
 
 
 def without_named(entries: Sequence[Entry], detail: str) -> list[Entry] | None:

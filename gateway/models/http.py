@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gateway.clock import Clock
-from gateway.errors import ConfigError, ModelBusy
+from gateway.errors import ConfigError, ModelBusy, ModelError
 from gateway.models.failure import broken, clean, failure, retry_after, said_bytes
 from gateway.models.sse import Decoder
 from gateway.types import Json, JsonObject
@@ -133,6 +133,26 @@ def open_client(base_url: str, timeouts: Timeouts) -> httpx.AsyncClient:
     )
 
 
+async def refusal(endpoint: Endpoint, response: httpx.Response, wall: float) -> ModelError:
+    """Return the error that an answer stands for which is no success; `wall` is UNIX seconds."""
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > 100_000:
+            break
+    detail = clean(said_bytes(body), endpoint.key)
+    return failure(endpoint.name, response.status_code, detail, after=retry_after(response.headers, wall))
+
+
+def trouble(endpoint: Endpoint, error: Exception) -> ModelBusy:
+    """Return the error for an answer that did not come, or not to its end."""
+    if isinstance(error, TimeoutError | httpx.TimeoutException):
+        return broken(endpoint.name, "no answer in time")
+    if isinstance(error, httpx.ConnectError):
+        return broken(endpoint.name, f"{endpoint.host} can't be reached")
+    return broken(endpoint.name, f"the connection broke ({type(error).__name__})")
+
+
 @dataclass(slots=True)
 class Wire:
     """One path of one provider."""
@@ -157,13 +177,13 @@ class Wire:
                 self.client.stream("POST", self.url, content=content, headers=dict(self.headers)) as response,
             ):
                 if response.status_code >= 300:
-                    await self._fail(response)
+                    raise await refusal(self.endpoint, response, self.clock.wall())
                 if response.headers.get("content-type", "").startswith("text/html"):
                     raise failure(self.endpoint.name, 404, "a web page, no answer")
                 await self._events(response, decoder, feed, deadline)
         except (TimeoutError, httpx.TransportError, httpx.DecodingError) as error:
             if not decoder.done:
-                raise self._broken(error) from error
+                raise trouble(self.endpoint, error) from error
         for event in decoder.close():
             feed(event)
         return decoder.done
@@ -171,17 +191,6 @@ class Wire:
     async def close(self) -> None:
         """Close the connections."""
         await self.client.aclose()
-
-    async def _fail(self, response: httpx.Response) -> None:
-        """Raise the error that the answer stands for."""
-        body = b""
-        async for chunk in response.aiter_bytes():
-            body += chunk
-            if len(body) > 100_000:
-                break
-        detail = clean(said_bytes(body), self.endpoint.key)
-        after = retry_after(response.headers, self.clock.wall())
-        raise failure(self.endpoint.name, response.status_code, detail, after=after)
 
     async def _events(
         self, response: httpx.Response, decoder: Decoder, feed: Feed, deadline: asyncio.Timeout
@@ -203,13 +212,6 @@ class Wire:
             elif moment - set_at > idle * _GRAIN:  # moving a deadline costs more than reading a chunk
                 deadline.reschedule(min(moment + idle * (1 + _GRAIN), alive + _PATIENCE * idle))
                 set_at = moment
-
-    def _broken(self, error: Exception) -> ModelBusy:
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
-            return broken(self.endpoint.name, "no answer in time")
-        if isinstance(error, httpx.ConnectError):
-            return broken(self.endpoint.name, f"{self.endpoint.host} can't be reached")
-        return broken(self.endpoint.name, f"the connection broke ({type(error).__name__})")
 
 
 async def get_json(client: httpx.AsyncClient, url: str, body: Json = None) -> Json:

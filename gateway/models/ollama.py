@@ -12,61 +12,51 @@ from dataclasses import dataclass, field, replace
 from gateway.clock import Clock
 from gateway.errors import PromptTooLong
 from gateway.models.base import OnRestart, OnText, Prompt, Reply
-from gateway.models.calls import Names, by_name, readable
+from gateway.models.calls import Names, functions, readable
+from gateway.models.dialect import Dialect, Form, bearer
 from gateway.models.failure import broken, stream_failure
-from gateway.models.http import Endpoint, Wire, open_client
+from gateway.models.http import Endpoint
 from gateway.models.loose import mapping, mappings, number, text
 from gateway.models.probe import ollama_root
 from gateway.models.render import note_text, pictures_of, result_text, system_text, user_text
 from gateway.models.visible import Visible
-from gateway.repair import repair
 from gateway.types import AssistantEntry, JsonObject, NoteEntry, ToolCall, ToolEntry, Usage, UserEntry
 
 _LEAST_BYTES_PER_TOKEN = 4.5
 """Prose of any language has fewer bytes in a token, so a prompt that is too long even by this surely is."""
 
 
-class Ollama:
-    """A model behind `/api/chat`.
+class Ollama(Dialect[None]):
+    """A model behind `/api/chat`, which has one form for everything.
 
     `context` is the window in tokens that the server reserves memory for. `tools` says whether the model
     was made for tools; without, none are sent, and it can only talk.
     """
 
     def __init__(self, endpoint: Endpoint, clock: Clock, *, context: int, tools: bool = True) -> None:
-        self._endpoint = endpoint.check()
+        url = f"{ollama_root(endpoint.base_url)}/api/chat"
+        super().__init__(endpoint, clock, url=url, headers=bearer(endpoint.key), ways=None)
         self._context = context
         self._tools = tools
-        headers = {"Content-Type": "application/json"}
-        if endpoint.key:
-            headers["Authorization"] = f"Bearer {endpoint.key}"
-        url = f"{ollama_root(endpoint.base_url)}/api/chat"
-        self._wire = Wire(endpoint, url, headers, clock, open_client(endpoint.base_url, endpoint.timeouts))
 
-    @property
-    def name(self) -> str:
-        """Return `provider/model`."""
-        return self._endpoint.name
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._wire.close()
-
-    async def reply(
-        self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
-    ) -> Reply:
-        """Ask once, as `Model.reply` says."""
-        names = Names.of(prompt.tools)
+    def _request(self, prompt: Prompt, names: Names, _ways: None) -> JsonObject:
         shown = prompt if self._tools else replace(prompt, tools=())
         body = request(shown, self._endpoint, names, self._context)
         _check_size(body, self._context, self.name)
-        answer = Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
-        await self._wire.post(body, answer.feed)
-        return answer.reply()
+        return body
+
+    def _answer(self, names: Names, on_text: OnText | None, on_restart: OnRestart | None) -> Answer:
+        return Answer(self.name, names, self._endpoint.key, Visible(on_text, on_restart))
+
+    def _change(self, _form: Form[None], _refusal: str) -> bool:
+        return False
 
 
 def request(prompt: Prompt, endpoint: Endpoint, names: Names, context: int) -> JsonObject:
-    """Return the body; there is no `tool_choice`, so tools that may not be used are left out."""
+    """Return the body for a prompt whose entries are in order.
+
+    There is no `tool_choice`, so tools that may not be used are left out.
+    """
     body: JsonObject = {
         "model": endpoint.model,
         "messages": messages(prompt, names),
@@ -74,17 +64,7 @@ def request(prompt: Prompt, endpoint: Endpoint, names: Names, context: int) -> J
         "options": {"num_ctx": context, "num_predict": min(endpoint.max_tokens, context // 2)},
     }
     if prompt.tools and prompt.tools_allowed:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": names.sent(tool.name),
-                    "description": tool.description,
-                    "parameters": dict(tool.parameters),
-                },
-            }
-            for tool in by_name(prompt.tools)
-        ]
+        body["tools"] = functions(prompt.tools, names)
     return body
 
 
@@ -92,7 +72,7 @@ def messages(prompt: Prompt, names: Names) -> list[JsonObject]:
     """Return the messages; arguments are objects here, and a result names its tool instead of its call."""
     system = system_text(prompt)
     out: list[JsonObject] = [{"role": "system", "content": system}] if system else []
-    for entry in repair(prompt.entries):
+    for entry in prompt.entries:
         match entry:
             case UserEntry():
                 said = {"role": "user", "content": user_text(entry, prompt.zone)}
@@ -161,7 +141,12 @@ class Answer:
         if event.get("done"):
             self._last = event
 
-    def reply(self) -> Reply:
+    @property
+    def begun(self) -> bool:
+        """Whether words of the answer were passed on."""
+        return bool(self.text.answer)
+
+    def reply(self, *, done: bool = True) -> Reply:  # noqa: ARG002 - the last line is the end mark here
         """Return what came.
 
         Raises: ModelBusy, if the answer broke off.

@@ -3,94 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from gateway.clock import Clock
-from gateway.errors import ModelError, PromptTooLong
 from gateway.models.assembly import Assembly
-from gateway.models.base import OnRestart, OnText, Picture, Prompt, Reply
-from gateway.models.calls import Names, args_json, by_name, wire_id, without_named
-from gateway.models.failure import Rejected
+from gateway.models.base import OnRestart, OnText, Picture, Prompt
+from gateway.models.calls import Names, args_json, functions, wire_id
+from gateway.models.dialect import Dialect, Form, bearer
 from gateway.models.habits import Habits
-from gateway.models.http import Endpoint, Wire, join, open_client
+from gateway.models.http import Endpoint, join
 from gateway.models.render import note_text, pictures_of, result_text, system_text, user_text
-from gateway.models.schema import clean_schema
-from gateway.repair import repair
-from gateway.types import AssistantEntry, Entry, Json, JsonObject, NoteEntry, ToolEntry, UserEntry
-
-log = logging.getLogger(__name__)
-
-_MOST_CHANGES = 6
+from gateway.types import AssistantEntry, Json, JsonObject, NoteEntry, ToolEntry, UserEntry
 
 
-class OpenAI:
-    """A model behind `/chat/completions`.
-
-    A request that is refused for its form is sent again in another form; what helped is kept.
-    """
+class OpenAI(Dialect[Habits]):
+    """A model behind `/chat/completions`."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock) -> None:
-        self._endpoint = endpoint.check()
-        self._habits = Habits.of(endpoint)
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        if endpoint.key:
-            headers["Authorization"] = f"Bearer {endpoint.key}"
         url = join(endpoint.base_url, "chat/completions")
-        self._wire = Wire(endpoint, url, headers, clock, open_client(endpoint.base_url, endpoint.timeouts))
+        headers = {"Accept": "text/event-stream", **bearer(endpoint.key)}
+        super().__init__(endpoint, clock, url=url, headers=headers, ways=Habits.of(endpoint))
 
-    @property
-    def name(self) -> str:
-        """Return `provider/model`."""
-        return self._endpoint.name
+    def _request(self, prompt: Prompt, names: Names, ways: Habits) -> JsonObject:
+        return request(prompt, self._endpoint, ways, names)
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._wire.close()
+    def _answer(self, names: Names, on_text: OnText | None, on_restart: OnRestart | None) -> Assembly:
+        return Assembly(self.name, names, self._endpoint.key, on_text, on_restart)
 
-    async def reply(
-        self, prompt: Prompt, on_text: OnText | None = None, on_restart: OnRestart | None = None
-    ) -> Reply:
-        """Ask once, as `Model.reply` says."""
-        names = Names.of(prompt.tools)
-        form = _Form(repair(prompt.entries), replace(self._habits))
-        while True:
-            body = request(replace(prompt, entries=form.entries), self._endpoint, form.habits, names)
-            assembly = Assembly(self.name, names, self._endpoint.key, on_text, on_restart)
-            try:
-                done = await self._wire.post(body, assembly.feed)
-            except (Rejected, PromptTooLong) as refusal:
-                if assembly.begun or not form.change(refusal):
-                    raise
-                log.warning("model.form_changed", extra={"problem": str(refusal)})
-                continue
-            self._habits = form.habits
-            return assembly.reply(done=done)
-
-
-@dataclass(slots=True)
-class _Form:
-    """The form in which a prompt is sent."""
-
-    entries: list[Entry]
-    habits: Habits
-    changes: int = 0
-    repaired: bool = False
-
-    def change(self, refusal: ModelError) -> bool:
-        """Take another form because of a refusal; return whether there is one left.
-
-        If it names a tool call, that call and its result are left out, once (session-08).
-        """
-        self.changes += 1
-        if self.changes > _MOST_CHANGES:
-            return False
-        fewer = None if self.repaired else without_named(self.entries, str(refusal))
-        if fewer is None:
-            return self.habits.learn(str(refusal))
-        self.entries, self.repaired, self.habits.short_ids = repair(fewer), True, True
-        return True
+    def _change(self, form: Form[Habits], refusal: str) -> bool:
+        if form.leave_out(refusal):
+            form.ways.short_ids = True
+            return True
+        return form.ways.learn(refusal)
 
 
 def request(prompt: Prompt, endpoint: Endpoint, habits: Habits, names: Names) -> JsonObject:
@@ -102,7 +46,7 @@ def request(prompt: Prompt, endpoint: Endpoint, habits: Habits, names: Names) ->
     """
     body: JsonObject = {"model": endpoint.model, "messages": messages(prompt, endpoint.name, habits, names)}
     if prompt.tools and habits.tools and (prompt.tools_allowed or habits.keeps_tools):
-        body["tools"] = tools(prompt, habits, names)
+        body["tools"] = functions(prompt.tools, names, simple=habits.simple_schemas)
         if not prompt.tools_allowed:
             body["tool_choice"] = "none"
     if habits.limit:
@@ -114,23 +58,6 @@ def request(prompt: Prompt, endpoint: Endpoint, habits: Habits, names: Names) ->
         if habits.asks_usage:
             body["stream_options"] = {"include_usage": True}
     return body
-
-
-def tools(prompt: Prompt, habits: Habits, names: Names) -> list[JsonObject]:
-    """Return the tools in their fixed order."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": names.sent(tool.name),
-                "description": tool.description,
-                "parameters": clean_schema(tool.parameters)
-                if habits.simple_schemas
-                else dict(tool.parameters),
-            },
-        }
-        for tool in by_name(prompt.tools)
-    ]
 
 
 def messages(prompt: Prompt, model: str, habits: Habits, names: Names) -> list[JsonObject]:

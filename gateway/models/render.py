@@ -54,7 +54,8 @@ def user_text(entry: UserEntry, zone: str) -> str:
 def _file(one: Attachment) -> str:
     """Return a line that tells of a file; its name is the sender's own choice (inject-007)."""
     if one.path:
-        return f"[{one.kind}: {one.path}, {one.size} bytes]"
+        said = f"; a machine heard this in it, maybe wrongly: {one.transcript}" if one.transcript else ""
+        return f"[{one.kind}: {one.path}, {one.size} bytes{said}]"
     return f"[{one.kind} that could not be fetched: {one.problem or 'it did not come in time'}]"
 
 

@@ -50,7 +50,7 @@ def _call(call: ToolCall) -> JsonObject:
     return body
 
 
-_FILE = ("name", "mime", "size", "ref", "path", "problem")
+_FILE = ("name", "mime", "size", "ref", "path", "problem", "transcript")
 
 
 def _attachment(attachment: Attachment) -> JsonObject:

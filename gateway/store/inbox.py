@@ -320,11 +320,12 @@ def put(
 
 @dataclass(frozen=True, slots=True)
 class Unprepared:
-    """A waiting message whose files are still to be fetched."""
+    """A waiting message whose files are still to be fetched; one that is not aimed is only context."""
 
     id: int
     situation: Situation
     attachments: tuple[Attachment, ...]
+    aimed: bool = True
 
 
 _UNPREPARED = (
@@ -341,7 +342,7 @@ def _unprepared(row: sa.Row[*tuple[Any, ...]]) -> Unprepared:
     place = Address.parse(said.deliver_to) if said.deliver_to else where
     person = where.chat if where.channel == PERSON else ""
     situation = Situation(where, place, said.sender, said.chat, said.kind, person=person)
-    return Unprepared(row.id, situation, said.attachments)
+    return Unprepared(row.id, situation, said.attachments, said.aimed)
 
 
 _PARTS_LEFT = sa.select(sa.func.max(inbound.c.hold_until)).where(

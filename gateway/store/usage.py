@@ -74,7 +74,10 @@ class Ledger:
     ) -> None:
         """Add a call that the newest turn of a transcript made, in the transaction that stores it."""
         asked = next((one for one in reversed(transcript) if isinstance(one, UserEntry)), None)
-        situation = _situation(address, asked)
+        self.charge(tx, _situation(address, asked), paid, model)
+
+    def charge(self, tx: Connection, situation: Situation, paid: Usage, model: str) -> None:
+        """Add a call that was made for a turn; `model` is `provider/model`."""
         price = price_of(model, self.prices)
         sender = situation.sender.id
         tx.execute(
@@ -82,7 +85,7 @@ class Ledger:
             {
                 "day": self.today(),
                 "agent": self.agent(situation),
-                "address": address.key,
+                "address": situation.address.key,
                 "model": model,
                 "sender": f"{situation.place.channel}:{sender}" if sender else "",
                 "kind": situation.kind,

@@ -326,7 +326,9 @@ class TestSubagents:
     async def test_stop_reaches_the_sub_agents(self, db: Database, clock: FakeClock, root: Path) -> None:
         world = build(db, clock, root, self.work)
         parent = Address("fake", "1")
-        child = subagents.Subagent(id="c1", parent=parent, place=parent, name="n", task="t", state="running", at=0.0)
+        child = subagents.Subagent(
+            id="c1", parent=parent, place=parent, name="n", task="t", state="running", at=0.0
+        )
         await db.write(lambda tx: subagents.start(tx, child, Sender("7"), Chat.DIRECT, db.now()))
         commands = Commands(db=db, clock=clock, started=0.0, model=str, channels=dict)
         arrival = commands.read(said("/stop"))

@@ -19,9 +19,9 @@ from gateway.clock import SystemClock
 from gateway.cron import At
 from gateway.steps import INTERRUPTED
 from gateway.store.engine import Reader, open_database, open_reader
-from gateway.store.jobs import Rules, Wanted
-from gateway.store.schedules import Schedules
+from gateway.store.jobs import Rules, Wanted, save
 from gateway.store.tables import conversation, entry, inbound, outbound, schedule, schedule_run
+from gateway.turn import MAX_ATTEMPTS
 from gateway.types import Address, Chat, Sender
 from tests.crash.test_kill9 import kill, node
 
@@ -30,8 +30,11 @@ log = logging.getLogger(__name__)
 SLOTS = int(os.environ.get("CRAYFISH_SLOTS", "100"))
 """With a thousand, this is the measurement that docs/performance.md reports."""
 
-RATE = 20.0
+RATE = 15.0
 """Slots that are due in a second."""
+
+AHEAD = 2.0
+"""Seconds until the first is due."""
 
 KILLS = SLOTS // 10
 CHATS = 10
@@ -39,7 +42,6 @@ PATIENCE = 120.0 + SLOTS / RATE
 """Seconds after which what should have happened counts as missing; a failed run may be tried again by then."""
 
 UTC = ZoneInfo("UTC")
-RULES = Rules(zone=UTC, most=SLOTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +57,30 @@ class Facts:
 async def plan(url: str, chance: random.Random) -> list[str]:
     """Set what is to happen once each, at random moments from soon on; return the names."""
     clock = SystemClock()
+    now = clock.wall()
+    wanted = [
+        Wanted(
+            address=Address("fake", str(number % CHATS)),
+            chat=Chat.DIRECT,
+            sender=Sender("7", level="user"),
+            name=f"slot{number}",
+            trigger=At(now + AHEAD + chance.uniform(0, SLOTS / RATE)),
+            zone=UTC,
+            prompt=f"slot{number}",
+        )
+        for number in range(SLOTS)
+    ]
+
+    def store(tx: Connection) -> None:
+        for one in wanted:
+            save(tx, one, Rules(zone=UTC, most=SLOTS), now)
+
     db = await open_database(url, clock)
-    schedules = Schedules(db=db, clock=clock, rules=RULES)
-    begin = clock.wall() + 1 + SLOTS / 100
-    names = [f"slot{number}" for number in range(SLOTS)]
     try:
-        for number, name in enumerate(names):
-            wanted = Wanted(
-                address=Address("fake", str(number % CHATS)),
-                chat=Chat.DIRECT,
-                sender=Sender("7", level="user"),
-                name=name,
-                trigger=At(begin + chance.uniform(0, SLOTS / RATE)),
-                zone=UTC,
-                prompt=name,
-            )
-            await schedules.save(wanted)
+        await db.write(store)
     finally:
         await db.close()
-    return names
+    return [one.name for one in wanted]
 
 
 def left(tx: Connection) -> int:
@@ -84,6 +91,12 @@ def left(tx: Connection) -> int:
         sa.select(sa.func.count()).select_from(outbound).where(outbound.c.state.in_(("pending", "sending"))),
     )
     return sum(int(tx.execute(count).scalar_one()) for count in counts)
+
+
+def tired(tx: Connection) -> int:
+    """Return how many turns another kill or two could end."""
+    cut_off = sa.and_(conversation.c.ready_at.is_not(None), conversation.c.attempt >= MAX_ATTEMPTS - 1)
+    return int(tx.execute(sa.select(sa.func.count()).select_from(conversation).where(cut_off)).scalar_one())
 
 
 def facts(tx: Connection) -> Facts:
@@ -111,6 +124,9 @@ async def storm(reader: Reader, url: str, folder: Path, count: int, chance: rand
                     await asyncio.sleep(0.02)
                 if kills < KILLS:
                     await asyncio.sleep(chance.uniform(0, 0.8))
+                    # What was cut off too often without a step forward would be given up, and tried again.
+                    while await reader.read(tired):  # noqa: ASYNC110 - as above
+                        await asyncio.sleep(0.02)
                     which = chance.randrange(count)
                     await kill(nodes[which])
                     kills += 1

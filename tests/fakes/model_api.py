@@ -1,4 +1,7 @@
-"""A model provider on loopback: speaks the OpenAI, Anthropic and Ollama wire formats from a script."""
+"""A model provider on loopback: speaks the OpenAI, Anthropic and Ollama wire formats from a script.
+
+Forms, as they are posted to make a text of a recording, become objects; a file in them has `name` and `content`.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +68,7 @@ class FakeModelApi:
         return int(self.url.rpartition(":")[2])
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        raw = await request.read()
-        received = Request(
-            request.method, request.path, dict(request.headers), json.loads(raw) if raw else {}
-        )
+        received = Request(request.method, request.path, dict(request.headers), await _body(request))
         self.requests.append(received)
         if self.answers:
             answer = self.answers.popleft()
@@ -103,6 +103,21 @@ class FakeModelApi:
             return response
         await response.write_eof()
         return response
+
+
+async def _body(request: web.Request) -> JsonObject:
+    if request.content_type == "multipart/form-data":
+        return {name: _field(value) for name, value in (await request.post()).items()}
+    raw = await request.read()
+    body: JsonObject = json.loads(raw) if raw else {}
+    return body
+
+
+def _field(value: str | bytes | bytearray | web.FileField) -> Any:
+    if isinstance(value, web.FileField):
+        with value.file as file:
+            return {"name": value.filename, "content": file.read()}
+    return value
 
 
 @asynccontextmanager

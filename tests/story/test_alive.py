@@ -57,8 +57,9 @@ async def test_a_pressed_stop_button_ends_the_turn(house: House) -> None:
         "data": "stop",
     }
     house.api.push({"callback_query": pressed})
-    await house.hears("Stopped.")
+    await house.until(lambda: house.api.answered == ["99"])
     await house.rests()
+    assert house.texts() == [], "whoever pressed sees a notice, and nobody a message"
 
 
 async def test_the_commands_are_in_the_menu_after_a_start(house: House) -> None:

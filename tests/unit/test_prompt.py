@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.models.base import Prompt
-from gateway.prompt import Inputs, Mode, Prompts, build, fit, parts
+from gateway.prompt import Inputs, Mode, Prompts, Scales, build, fit, parts
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS
 from gateway.types import (
@@ -271,6 +271,26 @@ def test_adding_entries_never_moves_the_cut_back(kinds: list[str], budget: int, 
     early, late = fit(entries[:length], budget), fit(entries, budget)
     assert len(entries) - len(late) >= len(entries[:length]) - len(early)
     assert fit(entries, budget) == late
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["say", "call", "sum up", "new"])), max_size=40)
+
+
+@given(STEPS, st.integers(0, 2_000))
+def test_weighing_only_what_is_new_never_changes_what_fits(steps: list[tuple[int, str]], budget: int) -> None:
+    scales = Scales(most=3)  # of four conversations
+    talks: dict[int, tuple[Entry, ...]] = dict.fromkeys(range(4), ())
+    for number, (which, step) in enumerate(steps):
+        match step:
+            case "say":
+                talks[which] += (user("x" * 90), AssistantEntry("y" * number))
+            case "call":
+                talks[which] += tuple(turn(number))
+            case "sum up":
+                talks[which] = (NoteEntry("x" * 50), *talks[which][-2:])
+            case "new":
+                talks[which] = ()
+        assert list(scales.fit(which, talks[which], budget)) == list(fit(talks[which], budget))
 
 
 TOOLS = (ToolSpec("memory_search", "Search.", {}), ToolSpec("read", "Read.", {}))
