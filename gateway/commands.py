@@ -59,9 +59,7 @@ TABLE = (
     Command("cron", "reminders and schedules of this chat", where=_PRIVATE, needs=Level.USER),
     Command("tools", "what I can use here", needs=Level.USER, needs_in_group=Level.USER),
     Command("pairing", "who may talk to me (for my owner)", where=_PRIVATE, needs=Level.OWNER),
-    Command(
-        "approve", "allow what I asked (for my owner)", needs=Level.OWNER, needs_in_group=Level.OWNER
-    ),
+    Command("approve", "allow what I asked (for my owner)", needs=Level.OWNER, needs_in_group=Level.OWNER),
     Command("deny", "don't allow it (for my owner)", needs=Level.OWNER, needs_in_group=Level.OWNER),
     Command("approvals", "what waits to be allowed (for my owner)", where=_PRIVATE, needs=Level.OWNER),
     Command("heartbeat", "my periodic checks (for my owner)", where=_PRIVATE, needs=Level.OWNER),

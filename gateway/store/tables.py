@@ -197,8 +197,8 @@ beat = sa.Table(
     sa.Column("replies", sa.Text, nullable=False, server_default=""),
 )
 
-# What model calls used, one row for all of a local day with the same keys. `sender` is `channel:person`, ""
-# for the bot itself; `input` holds `cached` and `cache_write`, too; `unpriced` counts the tokens not in `usd`.
+# What model calls used, one row for all of a local day with the same keys. `sender` is `channel:person`,
+# "" for the bot itself; `input` holds `cached` and `cache_write`, too; `unpriced`: the tokens not in `usd`.
 usage = sa.Table(
     "usage",
     meta,

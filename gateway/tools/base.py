@@ -104,7 +104,8 @@ class Ask:
 class Tool(Protocol):
     """A function for the model. `parameters` is a JSON Schema object; `replay` says what a crash may do.
 
-    `group` is what it is about. `private`: its results are what only this conversation may see. `timeout` is its own limit in seconds, None for the usual one.
+    `group` is what it is about. `private`: its results are what only this conversation may see. `timeout` is
+    its own limit in seconds, None for the usual one.
     """
 
     @property

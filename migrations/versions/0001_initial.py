@@ -9,7 +9,7 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:
+def upgrade() -> None:  # noqa: PLR0915 - the whole schema, a statement each
     op.create_table(
         "beat",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
@@ -385,9 +385,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "capability_binding",
-        sa.Column(
-            "capability_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
-        ),
+        sa.Column("capability_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("agent", sa.Text(), nullable=False),
         sa.Column("user", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["capability_id"], ["capability.id"]),

@@ -80,7 +80,10 @@ async def test_privacy_mode_that_contradicts_the_configuration_is_named(examine:
         ('token = "1:{x}"\nallow_from = ["@ada"]', '"@ada" in allow_from matches nobody'),
         ('token = "1:{x}"\nallow_from = [-100123]', "it is the id of a group"),
         ('token = "1:{x}"\napi_base = "https://api.telegram.org/bot1:{x}"', "leave out /bot<token>"),
-        ('token = "1:{x}"\ndm_policy = "open"\nallow_from = ["*"]', "anybody may write, as often as they like"),
+        (
+            'token = "1:{x}"\ndm_policy = "open"\nallow_from = ["*"]',
+            "anybody may write, as often as they like",
+        ),
         ('token = "1:{x}"\nlocal_files = "/nowhere/at/all"', "is no folder"),
         ('token = "1:{x}"\nwebhook_url = "https://a.org"', "set webhook_secret"),
         ('token = "1:{x}"\nproxy = "socks5://h:1"', "must be an HTTP proxy"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,8 @@ from gateway.types import (
     UserEntry,
 )
 from tests.fakes.clock import FakeClock
-from tests.fakes.scripted import ScriptedModel, call, calls, in_turn
+from tests.fakes.scripted import Answer, ScriptedModel, call, calls, in_turn
 from tests.fakes.world import World, said
-
-Answer = Callable[[Prompt], AssistantEntry]
 
 
 def build(db: Database, clock: FakeClock, root: Path, answer: Answer) -> World:
@@ -314,7 +313,9 @@ class TestSubagents:
                     id=one.id, parent=parent, place=parent, name="n", task="t", state="running", at=0.0
                 )
                 started = await db.write(
-                    lambda tx, child=child: subagents.start(tx, child, Sender("7"), Chat.DIRECT, db.now())
+                    functools.partial(
+                        subagents.start, one=child, sender=Sender("7"), chat=Chat.DIRECT, now=db.now()
+                    )
                 )
                 found.append(started)
             return found

@@ -58,6 +58,7 @@ FILES = st.lists(
         ref=st.text(),
         path=st.text(),
         problem=st.text(),
+        transcript=st.text(),
     ),
     max_size=2,
 ).map(tuple)

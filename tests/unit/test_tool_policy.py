@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -39,9 +40,9 @@ def make(name: str, group: Group, replay: Replay) -> Tool:
 TOOLS = [make(name, *rest) for name, rest in NAMES.items()]
 
 
-def has(settings: ToolSettings | None = None, **where: object) -> set[str]:
+def has(settings: ToolSettings | None = None, **where: Any) -> set[str]:
     policy = ToolPolicy(settings or ToolSettings())
-    here = situation(**where)  # type: ignore[arg-type] # the fields of a situation
+    here = situation(**where)
     return {one.name for one in TOOLS if policy.allows(one, here)}
 
 
@@ -87,7 +88,7 @@ def test_a_schedule_of_the_owner_changes_nothing_unless_that_is_allowed() -> Non
 
 
 def test_inject_016_a_sub_agent_has_at_most_what_its_parent_has() -> None:
-    child: dict[str, object] = {
+    child: dict[str, Any] = {
         "kind": Kind.SUBAGENT,
         "address": Address("agent", "1.1"),
         "place": Address("fake", "1"),
