@@ -405,13 +405,31 @@ _PEOPLE = (
 _GROUPS = ("read", "list_dir", "search", "group:memory", "group:web", "group:plan")
 
 
+class PeopleTools(ToolLayer):
+    """`[tools.people]`: whoever was let in, in private."""
+
+    allow: MaybeToolNames = _PEOPLE
+
+
+class GroupTools(ToolLayer):
+    """`[tools.groups]`: everybody in a group, the owner too."""
+
+    allow: MaybeToolNames = _GROUPS
+
+
+class NoTools(ToolLayer):
+    """`[tools.guests]`, `[tools.unattended]`: nothing unless it is named."""
+
+    allow: MaybeToolNames = ()
+
+
 class ToolSettings(AgentTools):
     """`[tools]`: what the model may use, and for whom (reliability 4.5)."""
 
-    people: ToolLayer = ToolLayer(allow=_PEOPLE)
-    groups: ToolLayer = ToolLayer(allow=_GROUPS)
-    guests: ToolLayer = ToolLayer(allow=())
-    unattended: ToolLayer = ToolLayer(allow=())
+    people: PeopleTools = PeopleTools()
+    groups: GroupTools = GroupTools()
+    guests: NoTools = NoTools()
+    unattended: NoTools = NoTools()
     conversations: dict[Annotated[str, AfterValidator(_place_key)], ToolLayer] = {}
     senders: dict[Annotated[str, AfterValidator(_person_key)], ToolLayer] = {}
 

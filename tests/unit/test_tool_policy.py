@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.config import AgentTools, ToolLayer, ToolSettings
+from gateway.config import AgentTools, NoTools, ToolLayer, ToolSettings, parse
 from gateway.tools.base import Group, Tool, ToolContext
 from gateway.tools.policy import ALIASES, PROFILES, Denial, ToolPolicy
 from gateway.tools.schema import tool
@@ -82,7 +83,7 @@ def test_a_light_heartbeat_has_what_a_checklist_needs() -> None:
 
 def test_a_schedule_of_the_owner_changes_nothing_unless_that_is_allowed() -> None:
     assert has(kind=Kind.CRON) == {"read", "web_fetch", "memory_search", "todo"}
-    allowed = ToolSettings(unattended=ToolLayer(allow=("write",)))
+    allowed = ToolSettings(unattended=NoTools(allow=("write",)))
     assert has(allowed, kind=Kind.CRON) == {"read", "write", "web_fetch", "memory_search", "todo"}
     assert "write" not in has(allowed, kind=Kind.HEARTBEAT)
 
@@ -189,3 +190,12 @@ def test_a_refusal_names_the_setting(settings: ToolSettings, where: dict[str, ob
     denied: Callable[..., object] = ToolPolicy(settings).denial
     found = denied(TOOLS[2], situation(**where))  # type: ignore[arg-type] # the fields of a situation
     assert getattr(found, "setting", None) == setting
+
+
+def test_a_table_that_says_something_else_keeps_the_list() -> None:
+    text = '[tools.people]\ndeny = ["cron"]\n[tools.groups]\n[tools.guests]\n[tools.unattended]\n'
+    settings = parse(text, {}, Path("/")).tools
+    assert has(settings, level=Level.USER) == has(level=Level.USER) - {"cron"}
+    assert has(settings, chat=Chat.GROUP) == has(chat=Chat.GROUP)
+    assert has(settings, level=Level.GUEST) == set()
+    assert has(settings, kind=Kind.CRON) == has(kind=Kind.CRON)
