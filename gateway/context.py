@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.prompt import Part, Prompts
 from gateway.store.journal import Claim, peek
-from gateway.turn import situation_of
+from gateway.transcript import situation_of
 from gateway.types import (
     Address,
     AssistantEntry,

@@ -30,6 +30,19 @@ from gateway.store.journal import Claim, Ended, Journal, turn_kind
 from gateway.store.outbox import Delivery, Outbox
 from gateway.tools.base import ToolContext
 from gateway.tools.files import exists
+from gateway.transcript import (
+    already_sent,
+    capped,
+    is_said,
+    is_stuck,
+    may_be_silent,
+    newest_message,
+    rounds,
+    running,
+    situation_of,
+    summed,
+    tells_errors,
+)
 from gateway.types import (
     INNER,
     Address,
@@ -56,17 +69,8 @@ log = logging.getLogger(__name__)
 MAX_ATTEMPTS = 3
 """Claims of one turn without progress before it is given up (decisions 1)."""
 
-MESSAGE = "message"
-"""The tool with which the model sends by itself."""
-
 PLAN = "todo"
 """The tool that keeps the plan, which is shown to whoever watches."""
-
-MAX_CALLS = 16
-"""Tool calls of one reply that are run (attack size-007)."""
-
-SAME_CALLS = 5
-"""Equal calls with equal results in a row before the turn is wrapped up (agent 3.8)."""
 
 LAST_WORD = 60.0
 """Seconds for the last call of a turn whose time is over."""
@@ -186,72 +190,6 @@ class Beats:
     max_rounds: int = UNATTENDED_ROUNDS
     ack_max_chars: int = ACK_MAX_CHARS
     is_repeat: Callable[[str], Awaitable[bool]] = _never
-
-
-def rounds(transcript: Sequence[Entry]) -> int:
-    """Return how many replies with tool calls the running turn has had."""
-    count = 0
-    for entry in reversed(transcript):
-        if isinstance(entry, AssistantEntry):
-            if not entry.calls:
-                break
-            count += 1
-    return count
-
-
-def is_stuck(transcript: Sequence[Entry]) -> bool:
-    """Return whether the last calls were all the same and brought the same."""
-    made: list[tuple[str, str, str]] = []
-    results: dict[str, str] = {}
-    for entry in reversed(transcript):
-        match entry:
-            case ToolEntry():
-                results[entry.call_id] = entry.text
-            case AssistantEntry() if entry.calls:
-                made += [(call.name, repr(call.args), results.get(call.id, "")) for call in entry.calls]
-                if len(made) >= SAME_CALLS:
-                    break
-            case _:
-                break
-    return len(made) >= SAME_CALLS and len(set(made[:SAME_CALLS])) == 1
-
-
-def running(transcript: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries of the turn that a transcript ends with."""
-    for at in range(len(transcript), 0, -1):
-        one = transcript[at - 1]
-        if isinstance(one, AssistantEntry) and not one.calls:
-            return transcript[at:]
-    return transcript
-
-
-def already_sent(turn: Sequence[Entry], text: str) -> bool:
-    """Return whether a turn has sent just this text here itself, so that it is not said twice (agent B)."""
-    failed = {one.call_id for one in turn if isinstance(one, ToolEntry) and one.is_error}
-    return bool(text) and any(
-        call.name == MESSAGE
-        and not call.args.get("to")
-        and str(call.args.get("text", "")).strip() == text.strip()
-        for one in turn
-        if isinstance(one, AssistantEntry)
-        for call in one.calls
-        if call.id not in failed
-    )
-
-
-def situation_of(claim: Claim) -> Situation:
-    """Return what the running turn may do depends on.
-
-    In a group several people may have spoken: then nobody's own rights count (inject-004).
-    """
-    asked = [one for one in running(claim.transcript) if isinstance(one, UserEntry) and one.aimed]
-    newest = next((one for one in reversed(claim.transcript) if isinstance(one, UserEntry)), None)
-    sender = newest.sender if newest else Sender("")
-    if claim.chat is Chat.GROUP and len({one.sender.id for one in asked}) > 1:
-        sender = Sender("")
-    kind = newest.kind if newest else Kind.MESSAGE
-    place = claim.address.parent or claim.place
-    return Situation(claim.address, place, sender, claim.chat, kind, person=claim.person)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -441,13 +379,13 @@ class TurnRunner:
         usage: Usage | None = None
         for _ in range(2):
             reply = await self._reply(claim, budget, nudge=nudge)
-            usage = _sum(usage, reply.usage)
+            usage = summed(usage, reply.usage)
             entry = reply.entry
             if entry.calls:
-                return replace(reply, entry=_capped(entry), usage=usage)
+                return replace(reply, entry=capped(entry), usage=usage)
             if looks_like_call(entry.text, names):
                 nudge, sorry = CALL_NOTE, CALL_SORRY
-            elif not entry.text.strip() and not _may_be_silent(claim):
+            elif not entry.text.strip() and not may_be_silent(claim):
                 nudge, sorry = EMPTY_NOTE, EMPTY_SORRY
             else:
                 return Final(entry, usage)
@@ -631,7 +569,7 @@ class TurnRunner:
         target = claim.place
         composed = self._composed(claim, target, final.entry.text)
         shown = visible(composed.text, kind, ack_max_chars=self.beats.ack_max_chars)
-        unread = target.channel in INNER or (final.is_error and not _tells_errors(claim, kind))
+        unread = target.channel in INNER or (final.is_error and not tells_errors(claim, kind))
         if unread or already_sent(running(claim.transcript), shown):
             shown = ""
         held_back = ""
@@ -687,7 +625,7 @@ class TurnRunner:
         agent, situation = self._here(claim)
         folder = room(agent.workspace, situation)
         composed = compose(
-            text, current=_newest_message(claim.transcript), has_file=functools.partial(exists, folder)
+            text, current=newest_message(claim.transcript), has_file=functools.partial(exists, folder)
         )
         below = below_agent(agent.name, folder.relative_to(agent.workspace))
         files = tuple(replace(one, path=str(below / one.path)) for one in composed.attachments)
@@ -749,54 +687,16 @@ def _name(claim: Claim) -> str:
 
 def _started(claim: Claim) -> TurnStarted:
     """Return what watchers are told of a turn that begins."""
-    asked = list(itertools.takewhile(_is_said, reversed(claim.transcript)))
+    asked = list(itertools.takewhile(is_said, reversed(claim.transcript)))
     return TurnStarted(
         turn=_name(claim),
         kind=turn_kind(claim.transcript),
         chat=claim.chat,
-        message_id=_newest_message(claim.transcript),
+        message_id=newest_message(claim.transcript),
         aimed=any(isinstance(one, UserEntry) and one.aimed for one in asked),
     )
-
-
-def _is_said(entry: Entry) -> bool:
-    return not isinstance(entry, AssistantEntry) or bool(entry.calls)
-
-
-def _newest_message(transcript: Sequence[Entry]) -> str:
-    return next((one.message_id for one in reversed(transcript) if isinstance(one, UserEntry)), "")
-
-
-def _may_be_silent(claim: Claim) -> bool:
-    """Return whether an empty answer is a fine answer here (spec NR-11)."""
-    return claim.chat is Chat.GROUP or turn_kind(claim.transcript) is not Kind.MESSAGE
-
-
-def _tells_errors(claim: Claim, kind: Kind) -> bool:
-    """Return whether a failure is shown where the question came from (spec NR-12)."""
-    return claim.chat is Chat.DIRECT and kind in (Kind.MESSAGE, Kind.SUBAGENT)
 
 
 def _about(prompt: Prompt) -> int:
     """Return about how many tokens were sent in a call whose bill never came."""
     return tokens(prompt.system) + sum(tokens(one.text) for one in prompt.entries)
-
-
-def _capped(entry: AssistantEntry) -> AssistantEntry:
-    """Mark the calls beyond the limit, so that each still gets a result."""
-    if len(entry.calls) <= MAX_CALLS:
-        return entry
-    problem = f"not run: at most {MAX_CALLS} calls in one reply"
-    rest = tuple(replace(call, problem=problem) for call in entry.calls[MAX_CALLS:])
-    return replace(entry, calls=(*entry.calls[:MAX_CALLS], *rest))
-
-
-def _sum(before: Usage | None, now: Usage) -> Usage:
-    if before is None:
-        return now
-    return Usage(
-        before.input + now.input,
-        before.output + now.output,
-        before.cached + now.cached,
-        before.cache_write + now.cache_write,
-    )

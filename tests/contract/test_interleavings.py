@@ -27,7 +27,7 @@ from gateway.store.codec import decode
 from gateway.store.engine import Database, Work
 from gateway.store.migrate import create
 from gateway.store.tables import conversation, entry, inbound, outbound
-from gateway.turn import rounds, running
+from gateway.transcript import rounds, running
 from gateway.types import AssistantEntry, Entry, Outgoing, Receipt, ToolCall, ToolEntry, UserEntry
 from tests.fakes.clock import StillClock
 from tests.fakes.scripted import RecordingChannel, ScriptedModel, ScriptedTools, call, calls, people
