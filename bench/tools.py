@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -55,28 +55,37 @@ ARGS: dict[str, Callable[[int], JsonObject]] = {
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Milliseconds from answer to request, and within the tool."""
+    """Milliseconds of each call: within the tool, and beside it."""
 
-    gaps: list[float] = field(default_factory=list)
-    works: list[float] = field(default_factory=list)
-    answered: float = 0.0
+    own: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    _answered: float = 0.0
+    _within: float = 0.0
 
     def timed(self, tool: FunctionTool) -> FunctionTool:
-        """Return the tool, watched."""
+        """Return the tool, watched: what it does, and what it asks a person before."""
+        asks = None if tool.asks is None else self._timed(tool.asks)
+        return replace(tool, run=self._timed(tool.run), asks=asks)
 
-        async def run(context: ToolContext, **args: Json) -> Any:  # noqa: ANN401 - text or Output
+    def answered(self) -> None:
+        """Note that the model has answered."""
+        self._answered, self._within = time.perf_counter(), 0.0
+
+    def asked(self) -> None:
+        """Note that the model is asked again, now with the result."""
+        gap = (time.perf_counter() - self._answered) * 1e3
+        self.own.append(self._within)
+        self.beside.append(gap - self._within)
+
+    def _timed(self, function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def run(context: ToolContext, **args: Json) -> Any:  # noqa: ANN401 - whatever the tool returns
             began = time.perf_counter()
             try:
-                return await tool.run(context, **args)
+                return await function(context, **args)
             finally:
-                self.works.append((time.perf_counter() - began) * 1e3)
+                self._within += (time.perf_counter() - began) * 1e3
 
-        return replace(tool, run=run)
-
-    @property
-    def beside(self) -> list[float]:
-        """Return the rest of each gap."""
-        return [gap - work for gap, work in zip(self.gaps, self.works, strict=True)]
+        return run
 
 
 async def measure(db: Database, workspace: Workspace, name: str, tool: FunctionTool, calls: int) -> Stopwatch:
@@ -88,10 +97,10 @@ async def measure(db: Database, workspace: Workspace, name: str, tool: FunctionT
     async def answer(_prompt: Prompt) -> AssistantEntry:
         nonlocal made
         if made % ROUNDS:
-            watch.gaps.append((time.perf_counter() - watch.answered) * 1e3)
+            watch.asked()
         made += 1
         await asyncio.sleep(0.002)  # a model thinks
-        watch.answered = time.perf_counter()
+        watch.answered()
         if made % ROUNDS == 0:
             ended.set()
             return AssistantEntry("done")
@@ -115,9 +124,9 @@ async def measure(db: Database, workspace: Workspace, name: str, tool: FunctionT
 
 def line(name: str, watch: Stopwatch) -> str:
     """Return a line of the table."""
-    own, beside = statistics.median(watch.works), statistics.median(watch.beside)
+    own, beside = statistics.median(watch.own), statistics.median(watch.beside)
     late = statistics.quantiles(watch.beside, n=20)[-1]
-    return f"{name:<18} {len(watch.works):>6} {own:>12.2f} {beside:>12.2f} {late:>12.2f}"
+    return f"{name:<18} {len(watch.own):>6} {own:>12.2f} {beside:>12.2f} {late:>12.2f}"
 
 
 def cases(db: Database, processes: Processes) -> Sequence[tuple[str, FunctionTool]]:

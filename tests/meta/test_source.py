@@ -17,7 +17,9 @@ PLATFORMS = re.compile(r"telegram|slack|discord|whatsapp", re.IGNORECASE)
 KNOW_PLATFORMS = {
     "app.py",  # wires them
     "cli.py",  # has a command that sets one up
-    "config.py",  # has their sections
+    *(
+        f"config/{name}.py" for name in ("__init__", "channels", "kinds", "sections", "tools")
+    ),  # their sections
     "doctor.py",  # checks their tokens
     "importing/logs.py",  # reads how other programs name their chats
     "importing/nanobot.py",  # the same, and the names of their settings

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.telegram.drafts import Draft, head
+from adapters.telegram.drafts import Draft
 from adapters.telegram.presence import Presence
 from adapters.telegram.render import pieces, render
+from adapters.telegram.text import head
 from gateway.errors import DeliveryError
 from gateway.feed import Delta, Event, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from gateway.sentinels import Gate, visible
