@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import os
 import re
+import selectors
+import stat
 import sys
 import threading
 import uuid
@@ -26,6 +30,9 @@ EXIT = "/exit"
 LONGEST_LINE = 2**24
 LONGEST_ARGS = 100
 """Characters of a tool's arguments that are shown."""
+
+WAITS = 3
+"""The exit code of a script whose line waits for a person to allow something."""
 
 GRACE = 10.0
 """Seconds after a turn's end in which its reply must come through the outbox; then it is shown anyway."""
@@ -70,17 +77,14 @@ class Pipe:
     interactive: bool = field(default=False, init=False)
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """Yield the lines of a pipe as they come; a plain file is read in a thread."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=LONGEST_LINE)
-        try:
-            transport, _ = await loop.connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(reader), self.source
-            )
-        except (ValueError, NotImplementedError):  # neither pipe nor socket, or Windows
+        """Yield the lines of a pipe as they come; what the loop can't watch is read in a thread."""
+        if not _is_watchable(self.source):
             while line := await asyncio.to_thread(self.source.readline):
                 yield line.rstrip("\r\n")
             return
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self.source)
         try:
             while raw := await reader.readline():
                 yield raw.decode("utf-8", "replace").rstrip("\r\n")
@@ -150,10 +154,28 @@ class Keyboard:
 
 
 def stdio() -> Terminal:
-    """Return the terminal or the pipe that this program was started with."""
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return Keyboard(sys.stdout)
-    return Pipe(sys.stdin, sys.stdout)
+    """Return the terminal or the pipe that this program was started with; what is closed is empty."""
+    source, target = sys.stdin or io.StringIO(), sys.stdout or io.StringIO()
+    if isinstance(source, io.TextIOWrapper):
+        source.reconfigure(errors="replace")  # as a pipe is read: a bad byte must not end the talk
+    if source.isatty() and target.isatty():
+        return Keyboard(target)
+    return Pipe(source, target)
+
+
+def _is_watchable(source: TextIO) -> bool:
+    """Return whether the loop can tell when there is more: not of files, nor of devices as /dev/null.
+
+    The loop itself would notice only later, in a callback, and wait for ever.
+    """
+    try:
+        mode = os.fstat(source.fileno()).st_mode
+        with selectors.DefaultSelector() as selector:
+            selector.register(source, selectors.EVENT_READ)
+    except (OSError, ValueError):  # what has no descriptor raises both at once
+        return False
+    # Windows has no loop for pipes; other systems' selectors may take files.
+    return os.name == "posix" and not stat.S_ISREG(mode)
 
 
 @dataclass(slots=True)
@@ -188,19 +210,23 @@ class Screen:
         if self.terminal.interactive:
             self._line("\n".join(f"  {step}" for step in plan.splitlines()))
 
-    def ended(self) -> None:
-        """End the streamed line; `reply` still tells whether it was the reply."""
+    def ended(self, text: str = "") -> None:
+        """End the streamed line, with what `text`, the reply, has beyond it; `reply` won't repeat that."""
+        rest = _beyond(self._streamed, text)
+        if rest:
+            self._show(rest)
+            self._streamed += rest
         if self._midline:
             self._show("\n")
 
     def reply(self, text: str) -> None:
-        """Show a whole message, unless the same words were streamed."""
-        seen = bool(self._streamed) and self._streamed.strip() == text.strip()
-        self._streamed, self._last = "", text
+        """Show a message; of one whose beginning was streamed only the rest (the last word is held back)."""
+        seen = _beyond(self._streamed, text) is not None
         if seen:
-            self.ended()
+            self.ended(text)
         else:
             self._line(text)
+        self._streamed, self._last = "", text
 
     def replaced(self, text: str) -> None:
         """Show in a line what takes the place of an older message, unless that was just said."""
@@ -219,11 +245,23 @@ class Screen:
             self._midline = not shown.endswith("\n")
 
 
+def _beyond(streamed: str, text: str) -> str | None:
+    """Return what a message has beyond its streamed beginning, None if it does not begin so.
+
+    Space around a message counts for nothing, space that was streamed is not shown again.
+    """
+    begun, whole = streamed.strip(), text.strip()
+    if not begun or not whole.startswith(begun):
+        return None
+    return whole[len(begun) :].removeprefix(streamed[len(streamed.rstrip()) :])
+
+
 @dataclass(slots=True, kw_only=True)
 class Console:
     """The channel `console`. `listen` returns at `/exit` or when there are no more lines.
 
-    A script's lines are answered one by one; a person's go in at once, so that `/stop` is heard.
+    A script's lines are answered one by one; a person's go in at once, so that `/stop` is heard. Where a
+    script would have to allow something, it is shown the question, and that is the end: `code` is `WAITS`.
     """
 
     feed: Feed
@@ -231,6 +269,7 @@ class Console:
     session: str = "main"
     terminal: Terminal = field(default_factory=stdio)
     name: str = field(default="console", init=False)
+    code: int = field(default=0, init=False)
     _screen: Screen = field(init=False)
     _asked: str = field(default="", init=False)
     _final: str | None = field(default=None, init=False)
@@ -260,6 +299,8 @@ class Console:
                         return
                     if line.strip():
                         await self._say(line, accept)
+                    if self.code:
+                        return
         finally:
             self.feed.unsubscribe(subscription)
             await showing
@@ -278,6 +319,9 @@ class Console:
             raise DeliveryRetry(f"the terminal is gone: {error}", after=60.0) from None
         if here:
             self._sent.append(message.text)
+            if message.key.startswith("approval:") and message.buttons and not self.terminal.interactive:
+                self.code, self._final = WAITS, message.text
+                self._ended.set()
             if message.key == f"command:{self._asked}":
                 self._final = message.text
                 self._ended.set()
@@ -297,7 +341,7 @@ class Console:
         self.terminal.close()
 
     async def _say(self, line: str, accept: Accept) -> None:
-        self._asked, self._final = f"console:{uuid.uuid4().hex}", None
+        self._asked, self._final, self.code = f"console:{uuid.uuid4().hex}", None, 0
         self._sent.clear()
         self._ended.clear()
         self._answered.clear()
@@ -346,7 +390,7 @@ class Console:
             case ToolEnded(plan=plan) if plan:
                 self._screen.plan(plan)
             case TurnEnded(text, keys):
-                self._screen.ended()
+                self._screen.ended(text)
                 if self._asked in keys:
                     self._final = text
                     self._ended.set()
@@ -359,6 +403,7 @@ async def chat_over_http(
     """Talk with a running gateway through its HTTP face, in the web session `session`.
 
     Returns 0 at the end of input, 1 when the gateway can't be reached or refuses; the terminal says why.
+    Returns `WAITS` when a script's line waits for a person to allow something; the question was shown.
     """
     place = terminal or stdio()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -371,8 +416,8 @@ async def chat_over_http(
                 async for line in lines:
                     if line.strip() == EXIT:
                         break
-                    if line.strip() and not await remote.say(line, wait=not place.interactive):
-                        return 1
+                    if line.strip() and (code := await remote.say(line, wait=not place.interactive)):
+                        return code
         finally:
             if watching:
                 watching.cancel()
@@ -390,27 +435,32 @@ class _Remote:
     screen: Screen
     cursor: int | None = None
 
-    async def say(self, line: str, *, wait: bool) -> bool:
-        """Send a line until the gateway has it (and its reply, with `wait`); False if it can't be sent."""
+    async def say(self, line: str, *, wait: bool) -> int:
+        """Send a line until the gateway has it (and its reply, with `wait`); return the exit code so far."""
         body = {"message": line, "session": self.session, "id": uuid.uuid4().hex, "wait": wait}
         for pause in (0.5, 1, 2, 4, 8, None):
             try:
                 answer = await self._post(body)
-                while wait and answer.get("pending"):
+                while wait and answer.get("pending") and "question" not in answer:
                     answer = await self._post(body)
             except _Refused as error:
                 self.screen.reply(f"! {error}")
-                return False
+                return 1
             except (ClientError, OSError, _Later) as error:
                 if pause is None:
                     self.screen.reply(f"! The gateway does not answer: {error}")
-                    return False
+                    return 1
                 await asyncio.sleep(pause)
             else:
-                if answer.get("reply"):
-                    self.screen.reply(answer["reply"])
-                return True
-        return False
+                return self._answered(answer)
+        return 1
+
+    def _answered(self, answer: JsonObject) -> int:
+        question = answer.get("question")
+        said = question["text"] if question else answer.get("reply")
+        if said:
+            self.screen.reply(said)
+        return WAITS if question else 0
 
     async def _post(self, body: JsonObject) -> JsonObject:
         async with self.client.post("api/chat", json=body) as response:
@@ -453,8 +503,8 @@ class _Remote:
                 self.screen.replaced(text)
             case {"type": "message", "text": str(text)}:
                 self.screen.reply(text)
-            case {"type": "task_complete" | "task_error"}:
-                self.screen.ended()
+            case {"type": "task_complete", "result": str(text)} | {"type": "task_error", "error": str(text)}:
+                self.screen.ended(text)
 
 
 class _Refused(Exception):

@@ -253,6 +253,9 @@ class StoreReads:
     async def reply_to(self, key: str) -> str | None:
         return await self.db.read(lambda tx: history.reply_to(tx, key))
 
+    async def question_of(self, key: str) -> JsonObject | None:
+        return await self.db.read(lambda tx: history.question_of(tx, key))
+
     async def health(self) -> JsonObject:
         gateway = self.gateway()
         if gateway is None:
@@ -544,7 +547,7 @@ def policies(settings: Settings) -> dict[str, Policy]:
 
 async def _move(db: Database, old: Address, new: Address) -> None:
     moved = await db.write(lambda tx: chats.move(tx, old, new))
-    log.warning("chat.moved", extra={"old": old.key, "new": new.key, "conversations": moved})
+    log.warning("chat.moved", extra={"old": old.shown, "new": new.shown, "conversations": moved})
 
 
 def _wake_sender(gateway: Callable[[], Gateway | None]) -> None:
@@ -1134,7 +1137,8 @@ async def chat(loaded: Loaded, session: str) -> int:
         await gateway.run(asyncio.Event())
     finally:
         await gateway.close()
-    return 0
+    console = gateway.channels["console"]
+    return console.code if isinstance(console, Console) else 0
 
 
 async def control(loaded: Loaded, question: Callable[[Control], Awaitable[JsonObject]]) -> JsonObject:

@@ -51,6 +51,7 @@ class Question:
 
     approval: Approval
     detail: str = ""
+    note: str = ""
     is_asked: bool = True
 
 
@@ -121,7 +122,7 @@ class Approver:
             address=where,
             expires_at=self.db.now() + self.expires,
         )
-        return Question(approval, ask.detail, is_asked=False)
+        return Question(approval, ask.detail, ask.note, is_asked=False)
 
     async def _still_open(self, claim: Claim, asked: Approval) -> Approval:
         """Close a question that is too old, or that the person has passed over; return it as it is now."""
@@ -156,6 +157,7 @@ class Approver:
             text=cards.asked(
                 one.title,
                 question.detail,
+                question.note,
                 one.id[:SHORT],
                 has_rule=bool(one.rule),
                 minutes=self.expires / 60,

@@ -32,8 +32,12 @@ Command: TypeAlias = Callable[[argparse.Namespace], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name and return the exit code."""
-    arguments = _parser().parse_args(argv)
+    """Run the command that the arguments name and return the exit code; without any, print the help."""
+    parser, words = _parser(), sys.argv[1:] if argv is None else argv
+    if not words:
+        parser.print_help(sys.stderr)
+        return REFUSED
+    arguments = parser.parse_args(words)
     return exit_code(lambda: arguments.command(arguments))
 
 
@@ -478,11 +482,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("crayfish", description="A chat-bot gateway for messaging platforms.")
     parser.add_argument("--version", action="version", version=f"crayfish {__version__}")
     commands = _subcommands(parser)
-    groups = {"": commands} | {
-        name: _subcommands(commands.add_parser(name, help=text)) for name, text in GROUPS.items()
-    }
-    for name, (command, text) in COMMANDS.items():
+    groups = {"": commands}
+    for name, (command, text) in COMMANDS.items():  # in this order `--help` shows commands and groups
         group, _, last = name.rpartition(" ")
+        if group not in groups:
+            groups[group] = _subcommands(commands.add_parser(group, help=GROUPS[group]))
         _fill(name, groups[group].add_parser(last, help=text, description=text), command)
     return parser
 

@@ -64,7 +64,7 @@ class Contexts:
         tools = [_tool(spec) for spec in prompts.tools(situation)]
         entries = [_entry(one) for one in claim.transcript]
         return {
-            "conversation": claim.address.key.rstrip(":"),
+            "conversation": claim.address.shown,
             "agent": agent,
             "parts": found,
             "tools": tools,

@@ -91,10 +91,9 @@ class StoreControl:
 
     async def prompt(self, conversation: str) -> JsonObject:
         """Return `{"prompt": …}` as `Contexts.show` does, null for an unknown conversation."""
-        contexts, (channel, chat, thread) = self.contexts(), (*conversation.split(":", 2), "", "")[:3]
+        contexts, address = self.contexts(), Address.named(conversation)
         if contexts is None:
             raise StoreError("the gateway is starting: try again")
-        address = Address(channel, chat, thread)
         return {"prompt": await self.db.write(lambda tx: contexts.show(tx, address), durable=False)}
 
     async def cron(self, action: str, name: str) -> JsonObject:

@@ -137,10 +137,9 @@ def _config(loaded: Loaded) -> Iterator[Finding]:
 
 
 def _secrets(loaded: Loaded) -> Iterator[Finding]:
-    states = config.secrets_set(loaded.settings).items()
-    yield Finding(
-        Level.OK, "secrets", ", ".join(f"{name} {'set' if known else 'unset'}" for name, known in states)
-    )
+    states = config.secrets_set(loaded.settings)
+    known = [f"{name} set" for name, is_set in states.items() if is_set]
+    yield Finding(Level.OK, "secrets", ", ".join([*known, f"{len(states) - len(known)} unset"]))
 
 
 def _home(loaded: Loaded) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ class Archive:
         entries = 0
         with _opened(out) as file:
             if form == "md":
-                file.write(f"# {_plain(talk.address.key)}\n")
+                file.write(f"# {_plain(talk.address.shown)}\n")
             async for row in self._rows(talk.id, session):
                 file.write(self.markdown(row) if form == "md" else self.line(row))
                 entries += 1
@@ -81,15 +81,17 @@ class Archive:
         talks = await self.reader.read(lambda tx: archive.named(tx, name))
         if not talks:
             raise ConfigError(f"there is no conversation {name}; `crayfish sessions list` shows all")
-        if len(talks) > 1:
-            raise ConfigError(f"{name} is several: {', '.join(talk.address.key for talk in talks)}; name one")
-        return talks[0]
+        exact = [talk for talk in talks if talk.address.shown == name]
+        if len(exact or talks) > 1:
+            names = ", ".join(talk.address.shown for talk in talks)
+            raise ConfigError(f"{name} is several: {names}; name one")
+        return (exact or talks)[0]
 
     def _line(self, talk: Talk) -> str:
         summed = f", summed up {_times(talk.notes)}" if talk.notes else ""
         last = f", last {self._time(talk.last)}" if talk.last is not None else ""
         many = f"{talk.sessions} session{'s' * (talk.sessions != 1)}"
-        return f"{talk.address.key} ({talk.chat}): {many}, {talk.entries} entries{summed}{last}"
+        return f"{talk.address.shown} ({talk.chat}): {many}, {talk.entries} entries{summed}{last}"
 
     def _part(self, part: Part, talk: Talk) -> str:
         now = ", the one that goes on" if part.session == talk.session else ""

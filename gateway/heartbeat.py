@@ -397,7 +397,7 @@ class Heartbeat:
             "paused": facts.paused,
             "next_at": None if slot is None or facts.paused else slot.at,
             "target": self.settings.target,
-            "route": facts.route.address.key if facts.route else "",
+            "route": facts.route.address.shown if facts.route else "",
             "spent": facts.spent,
             "budget": facts.budget,
             "last": beats.last_run(tx),

@@ -19,7 +19,7 @@ from gateway.redact import Redactor
 from gateway.types import Json
 
 conversation: ContextVar[str] = ContextVar("conversation", default="")
-"""The key of the conversation that this task works for; printed with every line."""
+"""The name of the conversation that this task works for; printed with every line."""
 
 turn: ContextVar[str] = ContextVar("turn", default="")
 """The id of the turn that this task runs; printed with every line."""
@@ -45,7 +45,7 @@ Render: TypeAlias = Callable[[logging.LogRecord, Redactor], str]
 
 
 def console_line(record: logging.LogRecord, redact: Redactor) -> str:
-    """Return `21:05:03 INFO    turn.done conversation=telegram:42: key=value`, a traceback indented below."""
+    """Return `21:05:03 INFO    turn.done conversation=telegram:42 key=value`, a traceback indented below."""
     parts = [
         time.strftime("%H:%M:%S", time.localtime(record.created)),
         f"{record.levelname:<7}",

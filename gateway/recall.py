@@ -21,6 +21,7 @@ from gateway.store import memory, passages, search
 from gateway.store.engine import Database
 from gateway.store.memory import Count, Found, Index
 from gateway.store.search import Said
+from gateway.types import Address
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Memory:
 
 
 def _said(one: Said, zone: tzinfo) -> str:
-    return f"Source: {one.address} #{one.seq} ({one.role}, {one.when(zone)})\n{one.text}"
+    return f"Source: {Address.parse(one.address).shown} #{one.seq} ({one.role}, {one.when(zone)})\n{one.text}"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -116,7 +116,7 @@ class Retention:
         gone["results"] = await asyncio.to_thread(lambda: sum(_expire(one, old) for one in self.workspaces))
         noted = str(self.clock.wall())
         await self.db.write(lambda tx: set_fact(tx, DONE, noted), durable=False)
-        log.info("retention.done", extra=gone)
+        log.log(logging.INFO if any(gone.values()) else logging.DEBUG, "retention.done", extra=gone)
         return gone
 
     async def _is_due(self) -> bool:

@@ -51,14 +51,14 @@ def answer(
 
 
 def _line(job: Job, *, named: bool) -> str:
-    return f"{summary(job)}{f' [{job.address.key}]' if named else ''}"
+    return f"{summary(job)}{f' [{job.address.shown}]' if named else ''}"
 
 
 def _page(job: Job) -> str:
     zone = jobs.zone_of(job.zone)
     lines = [
         summary(job),
-        f"chat: {job.address.key}",
+        f"chat: {job.address.shown}",
         f"session: {job.session}, delivery: {job.delivery}",
         f"failures in a row: {job.failures}",
         f"made: {cron.shown(job.created_at, zone)}",

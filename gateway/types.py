@@ -46,6 +46,11 @@ class Address:
         return f"{self.channel}:{self.chat}:{self.thread}"
 
     @property
+    def shown(self) -> str:
+        """Return the name as people read it, e.g. `telegram:42`."""
+        return self.key.rstrip(":")
+
+    @property
     def parent(self) -> Address | None:
         """Return whose conversation a sub-agent's belongs to, None for all others."""
         return Address.parse(self.thread) if self.channel == "agent" else None
@@ -54,6 +59,14 @@ class Address:
     def parse(cls, key: str) -> Address:
         """Read what `key` wrote."""
         channel, chat, thread = key.split(":", 2)
+        return cls(channel, chat, thread)
+
+    @classmethod
+    def named(cls, text: str) -> Address:
+        """Read what a person wrote: `shown`, or `key`."""
+        channel, chat, thread = (*text.split(":", 2), "", "")[:3]
+        if channel == "agent" and thread.count(":") == 1:  # the parent's key, without its last colon
+            thread += ":"
         return cls(channel, chat, thread)
 
 

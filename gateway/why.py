@@ -28,7 +28,7 @@ def explain(found: Stop | Fate, policies: Mapping[str, Policy]) -> JsonObject:
     """
     steps, advice = _stopped(found) if isinstance(found, Stop) else _let_in(found, policies)
     return {
-        "chat": found.address.key.rstrip(":"),
+        "chat": found.address.shown,
         "message": found.message_id,
         "sender": found.sender.id,
         "name": found.sender.name,

@@ -106,7 +106,7 @@ class Worker:
         self.bell.ring()
 
     async def _run(self, claim: Claim) -> None:
-        names.conversation.set(claim.address.key)
+        names.conversation.set(claim.address.shown)
         names.turn.set(f"{claim.conversation_id}.{claim.turn}")
         ended = False
         try:

@@ -42,6 +42,10 @@ class Reads(Protocol):
         """
         ...
 
+    async def question_of(self, key: str) -> JsonObject | None:
+        """Return `{"text", "name", "buttons"}` of what must be allowed before this stimulus is answered."""
+        ...
+
     async def health(self) -> JsonObject:
         """Return `{"status": "ready" | "starting" | "draining" | "degraded", …}`, without secrets."""
         ...

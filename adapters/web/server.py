@@ -23,7 +23,7 @@ from adapters.web.wire import Accepted
 from gateway.channel import Accept
 from gateway.clock import Clock
 from gateway.errors import ConfigError, StoreError
-from gateway.feed import Feed, TurnEnded
+from gateway.feed import Feed, TurnEnded, TurnGone
 from gateway.types import Address, JsonObject, Outgoing, Receipt, Sender, Stimulus
 
 LARGEST_BODY = 2**20
@@ -244,9 +244,8 @@ class Web:
         async with self._watch(chat.session, request) as watch:
             await self._take(stimulus, task)
             # A message that was sent before may have its reply already; nobody will announce it again.
-            known = await ask(self.reads.reply_to(key)) if chat.id else None
-            reply = await self._reply(key, watch, request) if known is None else {"reply": known}
-            return as_json(answer | reply)
+            known = await self._standing(key) if chat.id else None
+            return as_json(answer | (known or await self._reply(key, watch, request)))
 
     async def _take(self, stimulus: Stimulus, task: str) -> None:
         if self._accept is None:
@@ -257,7 +256,11 @@ class Web:
             watch.put(Accepted(task, stimulus.text))
 
     async def _reply(self, key: str, watch: Watch, request: web.Request) -> JsonObject:
-        """Wait for the turn that answers a stimulus, or for the answer of a command."""
+        """Wait for the turn that answers a stimulus, or for the answer of a command.
+
+        A turn that lets go may begin again, has been stopped, or asks whether it may go on, and another node
+        tells nothing at all: the store knows.
+        """
         with suppress(TimeoutError, Ended):
             async with asyncio.timeout(self.patience):
                 while request.transport is not None:  # the client is still there
@@ -266,7 +269,19 @@ class Web:
                             return {"reply": text, "success": not is_error}
                         case Outgoing(key=sent, text=text) if sent == f"command:{key}":
                             return {"reply": text}
+                        case None | TurnGone() | Outgoing(buttons=((_, *_), *_)):
+                            with suppress(StoreError):  # the message is stored, and its turn goes on later
+                                if known := await self._standing(key):
+                                    return known
         return {"pending": True}
+
+    async def _standing(self, key: str) -> JsonObject | None:
+        """Return the reply that a stimulus has got, or the question that stands before it."""
+        reply = await ask(self.reads.reply_to(key))
+        if reply is not None:
+            return {"reply": reply}
+        question = await ask(self.reads.question_of(key))
+        return None if question is None else {"pending": True, "question": question}
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Tell a client what happens in its session until it leaves or the server stops."""

@@ -176,8 +176,8 @@ def bundled(name: str) -> Path:
 
     Raises: ConfigError when the installation lacks it.
     """
-    here = Path(__file__).parent
-    for path in (here / "_bundled" / name, here.parent / name):
+    package = Path(__file__).parents[1]
+    for path in (package / "_bundled" / name, package.parent / name):
         if path.exists():
             return path
     raise ConfigError(f"the installation lacks its own {name}: install crayfish-gateway again")

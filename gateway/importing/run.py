@@ -146,5 +146,5 @@ def _way(move: Move) -> str:
 def _sessions(of: tuple[Place, Sequence[Counted]]) -> str:
     place, sessions = of
     count = sum(one.tally.entries for one in sessions)
-    name = place.address.key.rstrip(":")
+    name = place.address.shown
     return f"  {name} ({place.chat}): {len(sessions)} session{'s' * (len(sessions) != 1)}, {count} entries"

@@ -333,7 +333,7 @@ class Skills:
             extra={
                 "eligible": len(now),
                 "off": len(found.skills) - len(now),
-                "new": sorted(now - before)[:20],
+                "new": ", ".join(sorted(now - before)[:20]),
             },
         )
 

@@ -81,7 +81,7 @@ def named(tx: Connection, name: str) -> list[Talk]:
     """Return the conversations of a name: `channel:chat:thread`, `channel:chat`, or only the chat's id."""
     match name.split(":", 2):
         case [_, _, _]:
-            here = _c.address == name
+            here = _c.address == Address.named(name).key
         case [_, _]:
             here = _c.address.startswith(f"{name}:", autoescape=True)
         case _:

@@ -318,7 +318,7 @@ def last_run(tx: Connection) -> JsonObject | None:
     return None if row is None else _shown(tx, dict(row))
 
 
-_SHOWN = ("slot", "at", "status", "reason", "ended", "tokens", "target")
+_SHOWN = ("slot", "at", "status", "reason", "ended", "tokens")
 
 
 def _shown(tx: Connection, row: JsonObject) -> JsonObject:
@@ -326,4 +326,5 @@ def _shown(tx: Connection, row: JsonObject) -> JsonObject:
     if row["replies"]:
         first = sa.select(outbound.c.state).where(outbound.c.key == f"{row['replies']}0")
         state = tx.execute(first).scalar_one_or_none()
-    return {name: row[name] for name in _SHOWN} | {"delivery": state or ""}
+    target = Address.parse(row["target"]).shown if row["target"] else ""
+    return {name: row[name] for name in _SHOWN} | {"target": target, "delivery": state or ""}

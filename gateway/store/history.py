@@ -49,7 +49,7 @@ def everywhere(tx: Connection, limit: int) -> list[JsonObject]:
     )
     return [
         {
-            "conversation": row.address.rstrip(":"),
+            "conversation": Address.parse(row.address).shown,
             "chat": row.chat,
             "at": datetime.fromtimestamp(row.newest, UTC).strftime("%Y-%m-%d %H:%M UTC"),
         }
@@ -118,6 +118,21 @@ def questions(tx: Connection, address: Address) -> list[JsonObject]:
         .order_by(outbound.c.id)
     )
     return [{"id": row.id, **_shown(row.key, row.body)} for row in rows]
+
+
+def question_of(tx: Connection, key: str) -> JsonObject | None:
+    """Return what must be allowed before a stimulus gets its answer, as `questions` does without the id.
+
+    A call comes after what it is for, so an older question of the conversation is not meant.
+    """
+    row = tx.execute(
+        sa.select(outbound.c.key, outbound.c.body)
+        .join(approval, outbound.c.key == sa.literal("approval:") + approval.c.id)
+        .join(inbound, inbound.c.conversation_id == approval.c.conversation_id)
+        .where(inbound.c.key == key, inbound.c.seq > 0, inbound.c.seq < approval.c.seq)
+        .where(approval.c.state == State.ASKED)
+    ).first()
+    return None if row is None else _shown(row.key, row.body)
 
 
 def _shown(key: str, text: str) -> JsonObject:

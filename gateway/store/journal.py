@@ -320,7 +320,7 @@ def _fence(
         },
     ).one_or_none()
     if row is None:
-        raise LeaseLost(claim.address.key)
+        raise LeaseLost(claim.address.shown)
     return row.next_seq - grown, row.turn
 
 
@@ -424,7 +424,7 @@ def _renewed(tx: Connection, claim: Claim, at: float, fresh: Freshness) -> Claim
         return claim
     values = {"session": _c.session + 1, "kept_seq": _c.next_seq, "note_seq": 0}
     tx.execute(sa.update(conversation).where(_c.id == claim.conversation_id).values(values))
-    log.info("session.reset", extra={"conversation": claim.address.key, "mode": fresh.mode})
+    log.info("session.reset", extra={"conversation": claim.address.shown, "mode": fresh.mode})
     return replace(claim, session=claim.session + 1, transcript=())
 
 

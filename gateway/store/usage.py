@@ -140,9 +140,14 @@ def report(tx: Connection, by: str, since: date, address: Address | None = None)
     return {
         "by": by,
         "since": since.isoformat(),
-        "rows": [{"key": row.key, **_plain(row)} for row in rows],
+        "rows": [{"key": _named(by, row.key), **_plain(row)} for row in rows],
         "total": _plain(total),
     }
+
+
+def _named(by: str, key: str) -> str:
+    """Return what a row of a report is called."""
+    return Address.parse(key).shown if by == "conversation" else key
 
 
 def _plain(row: sa.Row[*tuple[Any, ...]]) -> JsonObject:

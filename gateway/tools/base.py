@@ -90,15 +90,17 @@ class Output:
 class Ask:
     """A call that a person must allow first (agent G).
 
-    `title` is one line; `detail` shows in full what would be done. `binding` is a digest of all that the
-    decision rests on (command, folder, program, hash of the script …): if it has changed by the time of
-    the answer, nothing runs. `rule` is what "always" would remember, "" if there is no always.
+    `title` is one line; `detail` shows in full what would be done, `note` in lines of our own words where
+    and why it is asked. `binding` is a digest of all that the decision rests on (command, folder, program,
+    hash of the script …): if it has changed by the time of the answer, nothing runs. `rule` is what "always"
+    would remember, "" if there is no always.
     """
 
     title: str
     detail: str
     binding: str
     rule: str = ""
+    note: str = ""
 
 
 class Tool(Protocol):

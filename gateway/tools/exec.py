@@ -163,7 +163,7 @@ class Runner:
         short = command.text if len(command.text) <= 60 else f"{command.text[:59]}…"
         first = " ".join(short.split())
         rule = f"exec in {plan.cwd.name}: {command.text[:200]} #{plan.binding[:32]}"
-        return Ask(f"Run a command: {first}", _detail(plan), plan.binding, rule)
+        return Ask(f"Run a command: {first}", _detail(plan), plan.binding, rule, _note(plan))
 
     async def run(self, command: Command, context: ToolContext, timeout: float) -> str:  # noqa: ASYNC109 - the program's limit, which ends it
         """Run a command, and wait for it unless it is for the background. Raises: ToolError."""
@@ -402,18 +402,15 @@ def _hash(parts: Sequence[Json]) -> str:
 
 
 def _detail(plan: Plan) -> str:
+    given = [f"Input: {plan.command.stdin}"] if plan.command.stdin else []
+    return "\n\n".join([plan.command.text, *given, f"Folder: {plan.cwd}"])
+
+
+def _note(plan: Plan) -> str:
     where = plan.sandbox.note
     if plan.view.network and plan.sandbox.tier is not Tier.NONE:
         where = f"{plan.sandbox.tier}, with the network"
-    lines = [
-        plan.command.text,
-        "",
-        f"Folder: {plan.cwd}",
-        f"Runs in: {where}",
-        f"Asked because {plan.question}.",
-    ]
-    lines[1:1] = ["", f"Input: {plan.command.stdin}"] if plan.command.stdin else []
-    return "\n".join(lines)
+    return f"Runs in: {where}.\nAsked because {plan.question}."
 
 
 def _result(process: Process, plan: Plan) -> str:

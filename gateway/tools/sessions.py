@@ -136,7 +136,7 @@ def _said(one: JsonObject, zone: ZoneInfo) -> str:
 def _hand_over(
     tx: Connection, context: ToolContext, target: Address, chat: Chat, text: str, now: float
 ) -> None:
-    source = context.address.key.rstrip(":")
+    source = context.address.shown
     task = Stimulus(
         key=f"handed:{context.key}",
         address=target,

@@ -246,10 +246,11 @@ def _fetch_tool(web: Web) -> FunctionTool:
             return None
         return Ask(
             title=f"Fetch a page of {target.host}",
-            detail=f"{target.url}\n\nFiles or memories were read in this turn, and the request could carry "
-            "what they hold to this host, which nobody named.",
+            detail=target.url,
             binding=hashlib.sha256(f"web_fetch {target.url}".encode()).hexdigest(),
             rule=target.host,
+            note="Files or memories were read in this turn, and the request could carry what they hold to "
+            "this host, which nobody named.",
         )
 
     @tool(Replay.SAFE, Group.WEB, untrusted=True, asks=asks)

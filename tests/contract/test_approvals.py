@@ -23,6 +23,7 @@ from gateway.types import (
     Button,
     Chat,
     Entry,
+    JsonObject,
     Kind,
     Outgoing,
     Replay,
@@ -52,6 +53,7 @@ class Desk:
     def __init__(self, db: Database, clock: FakeClock, *answers: object, **more: object) -> None:
         self.tools = ScriptedTools(asks=asks())
         self.clock = clock
+        self.heard: list[Stimulus] = []
         self.world = World(
             db=db,
             clock=clock,
@@ -74,6 +76,7 @@ class Desk:
     ) -> None:
         """Take in what somebody wrote or pressed, and work until all is quiet."""
         one = said(text)
+        self.heard.append(one)
         chat = Chat.GROUP if address.chat.startswith("-") else Chat.DIRECT
         await self.intake.accept(
             [
@@ -369,6 +372,35 @@ class TestCards:
         assert await db.read(lambda tx: history.questions(tx, HERE)) == []
         later = await db.read(lambda tx: history.replies_after(tx, HERE, sent["id"]))
         assert [one.get("replaces") for one in later] == [None, "1", None], "the word first"
+
+    async def test_who_waits_for_an_answer_finds_the_question_before_it(
+        self, desk: Desk, db: Database
+    ) -> None:
+        async def question(key: str) -> JsonObject | None:
+            return await db.read(lambda tx: history.question_of(tx, key))
+
+        await desk.hear("uptime")
+        (key,) = [one.key for one in desk.heard]
+        found = await question(key)
+        assert found is not None
+        assert "rm -rf build" in found["text"]
+        assert [label for label, _ in found["buttons"][0]] == ["Allow once", "Always", "Deny"]
+        assert await question("nobody") is None
+        await desk.hear("hello", address=GROUP)
+        assert await question(desk.heard[-1].key) is None, "it is asked in another conversation"
+        await desk.press("Allow once")
+        assert await question(key) is None
+
+    async def test_a_note_stands_below_what_would_be_done_and_cannot_be_markup(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        desk = Desk(db, clock, calls(call("act")), "done")
+        desk.tools.asks = lambda _call: Ask(
+            "run", "rm build", "b", note="Runs in: a box\nBecause **x** [y](z)"
+        )
+        await desk.hear("uptime")
+        [card] = desk.world.channel.sent
+        assert "```\nrm build\n```\n\nRuns in: a box\n\nBecause x y(z)\n\n`/approve" in card.text
 
 
 class TestTaint:

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from adapters import console
-from adapters.console import Console, Pipe, chat_over_http, harmless
+from adapters.console import WAITS, Console, Pipe, chat_over_http, harmless
 from gateway.channel import Channel
 from gateway.clock import SystemClock
 from gateway.errors import StoreError
-from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from gateway.types import Address, Outgoing, Stimulus
+from gateway.feed import Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
+from gateway.types import Address, Button, Outgoing, Stimulus
 from tests.fakes.web_face import MAIN, TOKEN, Face, eventually, face
 
 ROOT = Path(__file__).parents[2]
@@ -180,6 +180,82 @@ async def test_a_person_sees_a_turn_as_it_happens_and_its_reply_once() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("streamed", "final", "shown"),
+    [
+        pytest.param(["It is "], "It is 42.", "It is 42.\n", id="last-word-held-back"),
+        pytest.param(
+            ["It", " is"], "It is 42.\n\nReally.", "It is 42.\n\nReally.\n", id="last-lines-held-back"
+        ),
+        pytest.param(["\n It is 42.\n"], "It is 42.", "\n It is 42.\n", id="white-space-taken-off"),
+        pytest.param(["one\n\n"], "one\n\ntwo", "one\n\ntwo\n", id="white-space-shown-already"),
+        pytest.param(
+            ["The key is "], "A key was removed.", "The key is \nA key was removed.\n", id="another"
+        ),
+        pytest.param(["  "], "It is 42.", "  \nIt is 42.\n", id="nothing-yet"),
+        pytest.param(["It is"], "", "It is\n", id="silence"),
+    ],
+)
+@pytest.mark.parametrize("early", [False, True], ids=["announced", "delivered-first"])
+async def test_only_what_was_not_streamed_is_added(
+    streamed: list[str], final: str, shown: str, early: bool
+) -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        for text in streamed:
+            feed.publish(stimulus.address, Delta(text))
+        if final and early:
+            await say(channel, final)
+        feed.publish(stimulus.address, TurnEnded(final, (stimulus.key,)))
+        if final and not early:
+            await asyncio.sleep(0)
+            await say(channel, final)
+        channel.terminal.put(None)  # type: ignore[attr-defined]  # it is a Paper here
+
+    paper = Paper(interactive=True).put("how many?")
+    await Core(talk).chat(paper)
+    assert paper.shown == shown
+
+
+CARD: dict[str, Any] = {
+    "name": "approval:abcd",
+    "buttons": [[["Allow once", "approve:abcd"], ["Deny", "deny:abcd"]]],
+}
+
+
+async def test_a_script_that_would_have_to_allow_something_is_shown_the_question_and_ends() -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        feed.publish(stimulus.address, TurnStarted())
+        feed.publish(stimulus.address, TurnGone("1.1"))
+        await channel.send(
+            Outgoing(
+                key="approval:abcd",
+                address=stimulus.address,
+                text="May I?",
+                buttons=((Button("Deny", "deny:abcd"),),),
+            )
+        )
+
+    paper, core = Paper().put("uptime", "never sent", None), Core(talk)
+    await core.chat(paper)
+    assert paper.shown == "May I?\n"
+    assert len(core.taken) == 1
+    assert core.channel
+    assert core.channel.code == WAITS
+
+
+async def test_buttons_of_a_message_are_no_question() -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        tea = ((Button("Tea", "tea"),),)
+        await channel.send(Outgoing(key="call:1", address=stimulus.address, text="Tea?", buttons=tea))
+        await echo(channel, feed, stimulus)
+
+    paper, core = Paper().put("one", "two", None), Core(talk)
+    await core.chat(paper)
+    assert paper.shown == "Tea?\nyou said one\nTea?\nyou said two\n"
+    assert core.channel
+    assert core.channel.code == 0
+
+
 async def test_a_person_sees_the_plan_of_a_longer_task() -> None:
     async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
         for event in (
@@ -279,7 +355,7 @@ async def test_a_pipe_is_read_without_a_thread_and_a_file_too() -> None:
 
 SCRIPT = """
 import asyncio
-from adapters.console import Console
+from adapters.console import WAITS, Console
 from gateway.clock import SystemClock
 from gateway.feed import Delta, Feed, TurnEnded
 from gateway.types import Outgoing
@@ -300,6 +376,35 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+@pytest.mark.parametrize(
+    ("redirect", "shown"),
+    [
+        pytest.param("< /dev/null", "bye\n", id="null"),
+        pytest.param("< {file}", "you said hello\nyou said b\ufffdr\nbye\n", id="file"),
+        pytest.param("<&-", "bye\n", id="closed"),
+    ],
+)
+async def test_input_that_the_loop_cannot_watch_is_read_to_its_end(
+    redirect: str, shown: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_bytes(b"hello\nb\xe4r\n")
+    command = f'exec "$0" -c "$1" {redirect.format(file=tmp_path / "lines")}'
+    process = await asyncio.create_subprocess_exec(
+        *("sh", "-c", command, sys.executable, SCRIPT),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    try:
+        async with asyncio.timeout(30):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert (out.decode(), err.decode(), process.returncode) == (shown, "", 0)
 
 
 async def test_a_person_types_at_a_real_terminal() -> None:
@@ -381,6 +486,41 @@ async def test_a_long_turn_of_a_running_gateway_is_awaited() -> None:
         assert await talk == 0
         assert paper.shown == "thought about it\n"
         assert len(at.core.taken) == 1
+
+
+async def test_a_script_is_shown_the_question_of_a_running_gateway_and_ends() -> None:
+    async with face() as at:
+
+        async def wait(stimulus: Stimulus) -> None:
+            at.core.questions_of[stimulus.key] = {"text": "May I?", **CARD}
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+
+        at.core.on_stimulus = wait
+        paper = Paper().put("uptime", "never sent", None)
+        assert await chat_over_http(at.web.url, "", "main", paper) == WAITS
+        assert paper.shown == "May I?\n"
+        assert len(at.core.taken) == 1
+
+
+async def test_a_person_sees_a_long_reply_of_a_running_gateway_once() -> None:
+    async with face() as at:
+
+        async def answer(stimulus: Stimulus) -> None:
+            at.feed.publish(stimulus.address, Delta("It is "))
+            at.feed.publish(stimulus.address, TurnEnded("It is 42.", (stimulus.key,)))
+            await at.send("It is 42.")
+
+        at.core.on_stimulus = answer
+        paper = Paper(interactive=True)
+        talk = asyncio.create_task(chat_over_http(at.web.url, "", "main", paper))
+        await eventually(lambda: at.web.status()["watching"] == 1)
+        paper.put("how many?")
+        await eventually(lambda: "42.\n" in paper.shown)
+        await at.send("an alert")
+        await eventually(lambda: "an alert\n" in paper.shown)
+        paper.put("/exit")
+        assert await talk == 0
+        assert paper.shown == "It is 42.\nan alert\n"
 
 
 async def test_a_refused_token_is_said() -> None:

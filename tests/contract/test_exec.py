@@ -350,7 +350,7 @@ async def test_a_person_may_let_a_command_out(boxed: House, tmp_path: Path) -> N
     (tmp_path / "letter").write_text("dear")
     ask = await boxed.ask(f"cat {tmp_path}/letter", reach="host")
     assert ask is not None
-    assert "outside the sandbox" in ask.detail
+    assert "outside the sandbox" in ask.note
     assert "dear" in await boxed.allowed(f"cat {tmp_path}/letter", reach="host")
 
 
@@ -373,10 +373,19 @@ async def test_a_person_may_give_the_network(boxed: House) -> None:
 async def test_without_a_sandbox_every_command_is_asked_about(bare: House) -> None:
     ask = await bare.ask("ls -la")
     assert ask is not None
-    assert "no sandbox" in ask.detail
+    assert "no sandbox" in ask.note
     assert ask.title == "Run a command: ls -la"
     with pytest.raises(ToolDenied, match="a person must allow it"):
         await bare.run("ls -la")
+
+
+async def test_why_and_where_are_said_beside_the_command_not_in_it(boxed: House) -> None:
+    ask = await boxed.ask("rm -rf build")
+    assert ask is not None
+    assert ask.detail == f"rm -rf build\n\nFolder: {boxed.folder}"
+    where, why = ask.note.splitlines()
+    assert where.startswith("Runs in: ")
+    assert why.startswith("Asked because ")
 
 
 async def test_what_strangers_wrote_makes_every_command_a_question(boxed: House) -> None:
@@ -427,7 +436,7 @@ async def test_a_sandbox_that_was_demanded_and_does_not_work_stops_everything(ba
 async def test_network_programs_are_asked_about_unless_the_network_is_open(boxed: House) -> None:
     ask = await boxed.ask("curl http://example.org")
     assert ask is not None
-    assert "it needs the network" in ask.detail
+    assert "it needs the network" in ask.note
     boxed.settings = ExecSettings(network=True)
     assert await boxed.ask("curl http://example.org") is None
 

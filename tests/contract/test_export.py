@@ -67,7 +67,7 @@ async def test_markdown_reads_as_a_talk(one: World, past: Archive, tmp_path: Pat
     await one.put(asked)
     await one.settle()
     assert undated(await text(past, tmp_path)) == (
-        "# fake:1:\n\n"
+        "# fake:1\n\n"
         "### Ann # Owner, TIME\n\n> look\n> here\n\n[image: media/1-0-cat.jpg]\n\nWhat is there?\n\n"
         '### Assistant, TIME\n\n- calls `look` `` {"path": "a`b"} ``\n\n'
         "#### Result of look\n\n    first\n    second\n\n"
@@ -177,9 +177,10 @@ async def test_a_name_that_fits_none_or_several_is_said(one: World, past: Archiv
     await one.settle()
     with pytest.raises(ConfigError, match="no conversation fake:9"):
         await past.show("fake:9")
-    with pytest.raises(ConfigError, match="fake:1:, fake:1:5"):
+    with pytest.raises(ConfigError, match="fake:1, fake:1:5"):
         await past.show("1")
     assert "fake:1:5" in await past.show("fake:1:5")
+    assert (await past.show("fake:1")).startswith("fake:1 (direct)")
 
 
 async def test_the_list_has_those_used_last_first(one: World, past: Archive, clock: FakeClock) -> None:
@@ -188,7 +189,7 @@ async def test_the_list_has_those_used_last_first(one: World, past: Archive, clo
     clock.time += 60
     await one.say("hi", "2", group=True)
     assert undated(await past.listed()) == (
-        "fake:2: (group): 1 session, 2 entries, last TIME\nfake:1: (direct): 1 session, 2 entries, last TIME"
+        "fake:2 (group): 1 session, 2 entries, last TIME\nfake:1 (direct): 1 session, 2 entries, last TIME"
     )
 
 
@@ -220,7 +221,7 @@ class TestCommandLine:
         finally:
             asyncio.run(db.close())
         found = capsys.readouterr()
-        assert found.out.startswith("# fake:1:\n")
+        assert found.out.startswith("# fake:1\n")
         assert found.err == "2 entries\n"
 
     def test_it_writes_a_file(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,7 +234,7 @@ class TestCommandLine:
         self.talk(home)
         assert main(["sessions", "list"]) == 0
         assert main(["sessions", "show", "1"]) == 0
-        assert capsys.readouterr().out.count("fake:1: (direct): 1 session, 2 entries") == 2
+        assert capsys.readouterr().out.count("fake:1 (direct): 1 session, 2 entries") == 2
 
     def test_without_a_database_that_is_said(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["sessions", "list"]) == 2

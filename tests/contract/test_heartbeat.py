@@ -164,7 +164,7 @@ async def test_an_alert_goes_to_the_owner_and_can_be_asked_about(make: Make) -> 
     assert (mirrored.text, mirrored.kind, mirrored.aimed) == ("Job 7 failed at night.", Kind.HEARTBEAT, False)
     assert asked.text == "what was that about?"
     last = (await heart.recent())[0]
-    assert (last["status"], last["target"], last["delivery"]) == ("alert", "fake:1:", "sent")
+    assert (last["status"], last["target"], last["delivery"]) == ("alert", "fake:1", "sent")
     assert last["tokens"] == 12
 
 

@@ -502,7 +502,7 @@ class TestCommandLine:
         assert (await control.memory("search", "coffee", chats=False))["text"] == "nothing found"
         await world.say("I like orchids")
         said = (await control.memory("search", "orchids", chats=True))["text"]
-        assert said.startswith("Source: fake:1: #1 (user, ")
+        assert said.startswith("Source: fake:1 #1 (user, ")
         assert "problem" in await control.memory("explode", "", chats=False)
 
     async def test_a_running_gateway_answers_over_http(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from datetime import datetime
@@ -260,12 +261,17 @@ async def test_full_results_go_after_a_week_in_every_room(
     assert {path.name for path in tmp_path.rglob("*.txt")} == {"new.txt"}
 
 
-async def test_a_second_run_finds_nothing(db: Database, one: World, night: Retention) -> None:
+async def test_a_second_run_finds_nothing_and_is_not_worth_a_word(
+    db: Database, one: World, night: Retention, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "gateway.retention")
     for text in ("a", "b", "c"):
         await one.say(text)
     await age(db, 8, inbound, outbound)
     await night.run()
     assert set((await night.run()).values()) == {0}
+    done = [record.levelno for record in caplog.records if record.message == "retention.done"]
+    assert done == [logging.INFO, logging.DEBUG]
 
 
 async def test_pages_and_routes_work_on_what_is_left(db: Database, one: World, night: Retention) -> None:

@@ -15,8 +15,18 @@ from adapters.web.server import LARGEST_BODY
 from gateway.channel import Channel
 from gateway.clock import SystemClock
 from gateway.errors import ConfigError
-from gateway.feed import LIMIT, Delta, Feed, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from gateway.types import Address, JsonObject, Stimulus
+from gateway.feed import (
+    LIMIT,
+    Delta,
+    Feed,
+    Restarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnGone,
+    TurnStarted,
+)
+from gateway.types import Address, Button, JsonObject, Outgoing, Stimulus
 from tests.fakes.web_face import MAIN, TOKEN, Core, eventually, face, stream
 
 
@@ -176,6 +186,77 @@ async def test_wait_for_a_message_that_was_answered_before_returns_at_once() -> 
     async with face() as at:
         at.core.answers["web:main:task_again"] = "done long ago"
         assert (await at.chat(message="a", id="again", wait=True))["reply"] == "done long ago"
+
+
+QUESTION: JsonObject = {
+    "text": "May I?",
+    "name": "approval:abcd",
+    "buttons": [[["Allow once", "approve:abcd"], ["Deny", "deny:abcd"]]],
+}
+
+
+@pytest.mark.parametrize("told", ["the turn lets go", "the question is delivered", "another node does it"])
+async def test_wait_ends_soon_with_the_question_that_must_be_answered_first(told: str) -> None:
+    async with face(ping=0.01 if told == "another node does it" else 15.0) as at:
+
+        async def wait(stimulus: Stimulus) -> None:
+            at.core.questions_of[stimulus.key] = QUESTION
+            if told == "the turn lets go":
+                at.feed.publish(stimulus.address, TurnGone("1.1"))
+            elif told == "the question is delivered":
+                await at.web.send(
+                    Outgoing(
+                        key="approval:abcd",
+                        address=MAIN,
+                        text="May I?",
+                        buttons=((Button("Deny", "deny:abcd"),),),
+                    )
+                )
+
+        at.core.on_stimulus = wait
+        answer = await at.chat(message="uptime", id="up", wait=True)
+        assert answer == {
+            "success": True,
+            "taskId": "task_up",
+            "session": "main",
+            "pending": True,
+            "question": QUESTION,
+        }
+        assert await at.chat(message="uptime", id="up", wait=True) == answer, "sent again it is open still"
+
+
+async def test_wait_goes_on_when_another_turn_lets_go_or_this_one_begins_again() -> None:
+    async with face() as at:
+
+        async def answer(stimulus: Stimulus) -> None:
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+            at.feed.publish(stimulus.address, TurnEnded("4", keys=(stimulus.key,)))
+
+        at.core.on_stimulus = answer
+        assert (await at.chat(message="2+2", wait=True))["reply"] == "4"
+
+
+async def test_wait_goes_on_while_the_store_takes_nothing() -> None:
+    async with face() as at:
+
+        async def answer(stimulus: Stimulus) -> None:
+            at.core.deaf = True
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+            at.feed.publish(stimulus.address, TurnEnded("4", keys=(stimulus.key,)))
+
+        at.core.on_stimulus = answer
+        assert (await at.chat(message="2+2", wait=True))["reply"] == "4"
+
+
+async def test_wait_ends_when_its_turn_was_stopped() -> None:
+    async with face() as at:
+
+        async def stop(stimulus: Stimulus) -> None:
+            at.core.answers[stimulus.key] = ""
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+
+        at.core.on_stimulus = stop
+        assert (await at.chat(message="a", wait=True))["reply"] == ""
 
 
 async def test_wait_ends_when_the_server_closes() -> None:

@@ -30,9 +30,11 @@ class Core:
     rows: list[JsonObject] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
+    questions_of: dict[str, JsonObject] = field(default_factory=dict)
     stopped: list[Address] = field(default_factory=list)
     status: str = "ready"
     broken: bool = False
+    deaf: bool = False
     on_stimulus: Callable[[Stimulus], Awaitable[None]] | None = None
 
     async def accept(self, stimuli: Sequence[Stimulus], cursor: object = None, poison: object = ()) -> None:
@@ -66,7 +68,12 @@ class Core:
         return max((row["id"] for where, row in self.outbox if where == session), default=0)
 
     async def reply_to(self, key: str) -> str | None:
+        if self.deaf:
+            raise StoreError("disk full")
         return self.answers.get(key)
+
+    async def question_of(self, key: str) -> JsonObject | None:
+        return self.questions_of.get(key)
 
     async def health(self) -> JsonObject:
         return {"status": self.status, "channels": {"web": "up"}}

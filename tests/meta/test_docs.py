@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from adapters.web import Web
+from adapters.web.page import assets
 from gateway import cli, config
-from gateway.config import Settings
+from gateway.clock import SystemClock
+from gateway.config import HttpSettings, Settings
+from gateway.control import RemoteControl
+from gateway.feed import Feed
+from tests.fakes.web_face import Core
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "config.example.toml"
@@ -107,6 +113,24 @@ def test_the_map_has_a_line_for_every_module_and_package_and_for_nothing_else() 
 def test_the_map_names_all_that_is_in_a_package(package: str) -> None:
     section = MAP.partition(f"\n### `{package}`\n")[2].partition("\n### ")[0]
     assert set(re.findall(r"`([a-z_]+)`", section)) == modules(CORE / package)
+
+
+def test_the_manual_explains_every_route_of_the_web_adapter_and_none_that_is_gone() -> None:
+    face = Web(
+        host="127.0.0.1",
+        port=0,
+        token="",
+        feed=Feed(),
+        clock=SystemClock(),
+        reads=Core(),
+        control=RemoteControl(HttpSettings()),
+    )
+    pages = assets()
+    manual = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    told = re.findall(r"(?m)^### `([A-Z]+) (/[^`]*)`$", manual)
+    served = [(route.method, route.path) for route in face._own(pages) if route.path not in pages]
+    assert sorted(told) == sorted(served)
+    assert all(f"`{path}`" in manual for path in pages)
 
 
 def test_the_readme_leads_to_every_page_of_the_manual() -> None:

@@ -72,14 +72,14 @@ def test_the_conversation_and_the_turn_of_the_caller_stand_in_its_lines_only(con
     lines = configured()
 
     def in_a_turn() -> None:
-        log.conversation.set("telegram:42:")
+        log.conversation.set("telegram:42")
         log.turn.set("t1")
         _log.info("inside")
 
     copy_context().run(in_a_turn)
     _log.info("outside")
     inside, outside = lines()
-    assert inside.endswith("inside conversation=telegram:42: turn=t1")
+    assert inside.endswith("inside conversation=telegram:42 turn=t1")
     assert outside.endswith("outside")
 
 

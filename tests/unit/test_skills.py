@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -207,6 +208,16 @@ class TestNames:
 
 
 class TestScan:
+    def test_new_skills_are_logged_as_a_list_of_words(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "gateway.skills.index")
+        put(tmp_path, "b")
+        put(tmp_path, "a")
+        skills(tmp_path).snapshot()
+        (record,) = caplog.records
+        assert record.__dict__["new"] == "a, b"
+
     def test_skills_may_lie_in_folders_of_folders(self, tmp_path: Path) -> None:
         for place in ("a", "pack/skills/b", "1/2/3/4/5/c", "1/2/3/4/5/6/d", ".hidden/e", "node_modules/f"):
             put(tmp_path, place)
