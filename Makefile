@@ -53,5 +53,5 @@ $(VENV)/run.stamp: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/run.stamp
-	@$(PIP) -e '.[test,postgres]'
+	@$(PIP) -e '.[test,postgres,memory,sandbox]'
 	@touch $@

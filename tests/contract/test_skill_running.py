@@ -261,7 +261,7 @@ class TestDeclaredTools:
         kitchen.declare(BREW | {"asks": True})
         ask = await kitchen.question("tea__brew", {"sort": "green"})
         assert ask is not None
-        assert "the skill wants a person to allow each call" in ask.detail
+        assert "the skill wants a person to allow each call" in ask.note
         assert '{"sort": "green"}' in ask.detail
         text, failed = await kitchen.call("tea__brew", {"sort": "green"})
         assert failed
