@@ -23,8 +23,8 @@ from gateway.store.inbox import get_fact, set_fact
 from gateway.store.retention import Found, Gone, Key, Session, Sweep
 from gateway.tools.box import RESULTS
 from gateway.tools.paths import reach
-from gateway.types import PERSON, Address, Chat, Sender, Situation
-from gateway.workspace import ROOMS, room
+from gateway.types import PERSON, ROOMS, Address, Chat, Sender, Situation
+from gateway.workspace import room
 
 log = logging.getLogger(__name__)
 

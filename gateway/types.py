@@ -102,6 +102,10 @@ PERSON = "person"
 """The channel of sessions that one person's private chats share; what leaves them goes to one of these."""
 
 
+ROOMS = "rooms"
+"""The folder in a workspace with those of people and groups: what lies in there is not its owner's."""
+
+
 class Standing(StrEnum):
     """Who asks, and who reads along: what the defaults for tools go by (reliability 4.5)."""
 

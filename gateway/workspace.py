@@ -13,16 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from gateway.errors import ConfigError
-from gateway.types import PERSON, Situation
+from gateway.types import PERSON, ROOMS, Situation
 
 MAX_FILE = 20_000
 MAX_USER = 4_000
 MAX_TOTAL = 60_000
 CUT_MARK = "\n\n...(truncated)"
 MISSING_MARK = "*[File not found]*"
-
-ROOMS = "rooms"
-"""The folder with those of people and groups."""
 
 _SEEDED = Path(".crayfish", "seeded")
 _REQUIRED = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "TOOLS.md")

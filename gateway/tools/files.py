@@ -22,7 +22,7 @@ from gateway.tools.base import Ask, Group, Output, ToolContext
 from gateway.tools.images import Image, image_of
 from gateway.tools.paths import Place, landing, reach
 from gateway.tools.schema import FunctionTool, tool
-from gateway.types import Attachment, Media, Replay
+from gateway.types import ROOMS, Attachment, Json, Media, Replay
 
 MAX_FILE = 20_000_000
 MAX_EDIT = 2_000_000
@@ -75,10 +75,15 @@ def _nothing_else() -> Sequence[Path]:
     return ()
 
 
+def is_others(args: Mapping[str, Json]) -> bool:
+    """Return whether a path leads to what other people brought: its text is a stranger's (inject-003)."""
+    return ROOMS in PurePosixPath(str(args.get("path", ""))).parts
+
+
 def file_tools(readable: Readable = _nothing_else) -> tuple[FunctionTool, ...]:
     """Return the tools; `readable` names the folders outside the workspace that they may look into."""
 
-    @tool(Replay.SAFE, Group.FS, private=True)
+    @tool(Replay.SAFE, Group.FS, private=True, untrusted=is_others)
     async def read(context: ToolContext, path: str, offset: int = 1, limit: int = 2000) -> Output:
         """Read a text file, or look at a picture, of the workspace or of a skill.
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from gateway.errors import ToolError
 from gateway.patterns import ENDLESS, literal_of, problem_of
 from gateway.tools.base import Group, ToolContext
-from gateway.tools.files import Readable, load_from, place_of
+from gateway.tools.files import Readable, is_others, load_from, place_of
 from gateway.tools.paths import MAX_DEPTH, Place, reach
 from gateway.tools.schema import FunctionTool, tool
-from gateway.types import Replay
+from gateway.types import ROOMS, Replay
 
 MAX_FILE = 2_000_000
 MAX_FILES = 20_000
@@ -150,7 +150,7 @@ class _Search:
 def search_tool(readable: Readable, ripgrep: str | None) -> FunctionTool:
     """Return the tool; `ripgrep` is the program's path, None where there is none."""
 
-    @tool(Replay.SAFE, Group.FS, private=True)
+    @tool(Replay.SAFE, Group.FS, private=True, untrusted=is_others)
     async def search(
         context: ToolContext,
         pattern: str,
@@ -214,7 +214,9 @@ def _search(start: tuple[Path, str], shown: str, wanted: Wanted, only: Collectio
             found.look(place, shown)
             return str(found)
         try:
-            for file in _walk(top, "", found.is_over):
+            # What other people brought is looked through only where it is named: it would taint each search.
+            without = ROOMS if shown in {"", "."} else ""
+            for file in _walk(top, "", found.is_over, without):
                 if not wanted.fits(file.path):
                     continue
                 if only is None or file.path in only:
@@ -226,11 +228,13 @@ def _search(start: tuple[Path, str], shown: str, wanted: Wanted, only: Collectio
     return str(found)
 
 
-def _walk(folder: int, path: str, is_over: Callable[[], bool]) -> Iterator[Place]:
+def _walk(folder: int, path: str, is_over: Callable[[], bool], without: str = "") -> Iterator[Place]:
     """Yield the files below an open folder in the order of their names; no link is followed."""
     for entry in _entries(folder):
         if is_over():
             return
+        if entry.name == without:
+            continue
         where = f"{path}{entry.name}"
         if entry.is_dir(follow_symlinks=False):
             if where.count("/") >= MAX_DEPTH:
