@@ -351,7 +351,9 @@ class TestFailures:
             told += [office.clock.time] * (len(office.texts) - before)
         assert "failed 2 times in a row" in office.texts[0]
         assert all(later - sooner >= ALERT_EVERY for sooner, later in itertools.pairwise(told))
-        assert "the words of a provider" not in "".join(office.texts), "raw words of a provider stay in the history"
+        assert "the words of a provider" not in "".join(office.texts), (
+            "raw words of a provider stay in the history"
+        )
 
     async def test_a_reminder_that_failed_is_kept_and_never_replayed(self, office: Office) -> None:
         await office.add("+20m")
