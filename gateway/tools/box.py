@@ -147,7 +147,7 @@ class Toolbox:
     def brings(self, call: ToolCall) -> tuple[bool, bool]:
         """Return whether the result of a call is what strangers wrote, and whether it is private."""
         tool = self._tools.get(self._known(call.name))
-        return (False, False) if tool is None else (tool.taints(call.args), tool.private)
+        return (False, False) if tool is None else (tool.taints(_meant(call, tool)), tool.private)
 
     async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
         """Return what a person must allow before a call runs, or its result if it never will."""
@@ -247,8 +247,12 @@ def _arguments(call: ToolCall, tool: Tool) -> JsonObject:
             f"the arguments of {call.name} have {size} bytes, at most {MAX_ARGUMENTS} are possible. "
             "Nothing was run; do it in smaller parts."
         )
-    given = _IMPLIED.get(call.name, {}) | call.args
-    return arguments(_renamed(given, tool.parameters), tool.parameters)
+    return arguments(_meant(call, tool), tool.parameters)
+
+
+def _meant(call: ToolCall, tool: Tool) -> JsonObject:
+    """Return the arguments of a call under the names that the tool knows, not checked yet."""
+    return _renamed(_IMPLIED.get(call.name, {}) | call.args, tool.parameters)
 
 
 def _spec(tool: Tool) -> ToolSpec:

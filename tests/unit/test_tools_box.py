@@ -232,6 +232,15 @@ def test_a_call_may_run_again_only_if_it_changes_nothing(tmp_path: Path, name: s
     assert Toolbox(TOOLS).replayable(name) is expected
 
 
+@pytest.mark.parametrize("name", ["path", "file_path", "filePath", "file"])
+@pytest.mark.parametrize("tool_name", ["read", "read_file"])
+def test_what_a_call_brings_is_judged_by_the_arguments_that_the_tool_gets(tool_name: str, name: str) -> None:
+    others, own = "rooms/telegram-8/letter.md", "letter.md"
+    box = Toolbox(FILE_TOOLS)
+    assert box.brings(ToolCall("c", tool_name, {name: others})) == (True, True)
+    assert box.brings(ToolCall("c", tool_name, {name: own})) == (False, True)
+
+
 def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Two tools are called 'say'"):
         Toolbox([say, say])
