@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import subprocess
@@ -167,3 +168,11 @@ async def db(url: str, clock: Clock) -> AsyncIterator[Database]:
     database = await open_database(url, clock)
     yield database
     await database.close()
+
+
+@pytest.fixture(autouse=True)
+def _log_level_as_it_was() -> Iterator[None]:
+    """Commands that run inside a test set the level of all logging, which must not silence the next test."""
+    level = logging.root.level
+    yield
+    logging.root.setLevel(level)
