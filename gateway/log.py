@@ -24,7 +24,7 @@ conversation: ContextVar[str] = ContextVar("conversation", default="")
 turn: ContextVar[str] = ContextVar("turn", default="")
 """The id of the turn that this task runs; printed with every line."""
 
-_QUIET = ("aiogram", "aiosqlite", "alembic", "apscheduler", "httpcore", "httpx", "slack_bolt", "slack_sdk")
+_QUIET = ("aiosqlite", "alembic", "apscheduler", "httpcore", "httpx", "slack_bolt", "slack_sdk")
 """Libraries that tell too much: the INFO line of httpx prints whole URLs, and so bot tokens (libraries 9)."""
 
 _LINES = 10_000

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
+from aiohttp import web
+
+from adapters.telegram.client import Api
 from adapters.telegram.gate import PER_SECOND, Gate
 from adapters.telegram.listen import Listener, Webhook
 from adapters.telegram.menu import Menus, offer
+from adapters.telegram.methods import Method
 from adapters.telegram.presence import Manner, Presence
 from adapters.telegram.presses import Presses
 from adapters.telegram.render import pieces
+from adapters.telegram.sending import OpenFile, Sending, edit_of
 from gateway.channel import Accept, Cursors, Move, Recall
 from gateway.clock import Clock
 from gateway.errors import ChannelStopped, ConfigError, DeliveryError, DeliveryRetry
 from gateway.feed import Feed
 from gateway.types import Attachment, Json, Outgoing, Receipt
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from adapters.telegram.client import Api
-    from adapters.telegram.sending import OpenFile, Sending
 
 _STOPPED_PAUSE = 60.0
 """Seconds before a message is tried again while the token is refused: only a person can mend that."""
@@ -185,8 +184,6 @@ class Telegram:
         sending = self._sending_by(api)
 
         async def edit(message_id: int) -> None:
-            from adapters.telegram.sending import edit_of  # noqa: PLC0415 - loads aiogram, as the client has
-
             await api.call(edit_of(message, message_id, link_preview=self._link.link_preview))
 
         if message.replaces:
@@ -215,8 +212,6 @@ class Telegram:
 
     def _sending_by(self, api: Api) -> Sending:
         if self._sending is None:
-            from adapters.telegram.sending import Sending  # noqa: PLC0415 - loads aiogram, as the client has
-
             self._sending = Sending(
                 api=api,
                 gate=self._gate,
@@ -228,15 +223,15 @@ class Telegram:
 
     async def _call(self, method: str, params: Mapping[str, Json], *, limit: int) -> Json:
         api = await self._connect()
-        from adapters.telegram.methods import method as build  # noqa: PLC0415 - loads aiogram, as the client has
-
-        return await api.call(build(method, params), limit=limit)
+        return await api.call(Method(method, params), limit=limit)
 
     async def _connect(self) -> Api:
-        """Return the client; the first call loads it, in a thread, while the rest of the gateway starts."""
+        """Return the client; building its TLS context takes 20 ms."""
         async with self._connecting:
             if self._api is None:
-                self._api = await asyncio.to_thread(_load, self._token, self._api_base, self._link)
+                link = self._link
+                build = partial(Api, self._token, self._api_base, proxy=link.proxy, files=link.local_files)
+                self._api = await asyncio.to_thread(build)
             return self._api
 
 
@@ -260,18 +255,3 @@ def _check(token: str, api_base: str) -> None:
             "The Telegram api_base must be the root of a Bot API server, like https://api.telegram.org, "
             "without /bot and the token."
         )
-
-
-def _load(token: str, api_base: str, link: Link) -> Api:
-    """Import aiogram, which takes 2 s of CPU for a thousand classes, and build the client on it.
-
-    Without garbage collection in the meantime, which finds nothing and takes a seventh of that.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        from adapters.telegram.client import Api  # noqa: PLC0415 - see above
-    finally:
-        if collecting:
-            gc.enable()
-    return Api(token, api_base, proxy=link.proxy, files=link.local_files)

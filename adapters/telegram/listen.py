@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from adapters.telegram.client import Api
 from adapters.telegram.errors import OtherPoller, Unreachable, WebhookSet
 from adapters.telegram.message import Me
 from adapters.telegram.presses import WAIT, Presses
@@ -19,9 +19,6 @@ from gateway.channel import Accept, Cursor, Cursors, Move, Recall
 from gateway.clock import Clock
 from gateway.errors import ChannelStopped, DeliveryRetry, GatewayError, SendError, StoreError
 from gateway.types import Address, Json, Stimulus
-
-if TYPE_CHECKING:
-    from adapters.telegram.client import Api
 
 log = logging.getLogger(__name__)
 

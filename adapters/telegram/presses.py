@@ -6,14 +6,12 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from adapters.telegram.client import Api
 from adapters.telegram.text import head
 from gateway.clock import Clock
 from gateway.errors import DeliveryError, SendError
-
-if TYPE_CHECKING:
-    from adapters.telegram.client import Api
 
 log = logging.getLogger(__name__)
 

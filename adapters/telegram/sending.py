@@ -4,38 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
-
-from aiogram.methods import (
-    EditMessageText,
-    SendAnimation,
-    SendAudio,
-    SendDocument,
-    SendMediaGroup,
-    SendMessage,
-    SendPhoto,
-    SendVideo,
-    SendVoice,
-    TelegramMethod,
-)
-from aiogram.types import (
-    BufferedInputFile,
-    InlineKeyboardButton,
-    InlineKeyboardMarkup,
-    InputMediaAudio,
-    InputMediaDocument,
-    InputMediaPhoto,
-    InputMediaVideo,
-    LinkPreviewOptions,
-    MessageEntity,
-    ReplyParameters,
-)
+from typing import Final
 
 from adapters.telegram.client import Api
 from adapters.telegram.errors import Migrated
 from adapters.telegram.gate import Gate
+from adapters.telegram.methods import Method, Upload
 from adapters.telegram.plan import LARGEST, NO_TEXT, File, Form, Keyboard, Step, file_of, plan
 from adapters.telegram.render import Entity, Rendered
 from gateway.clock import Clock
@@ -78,21 +54,6 @@ _DEAD: Final = (
 _FORMAT: Final = ("can't parse", "entities", "entity_", "text_link", "url_invalid", "wrong http url")
 """What it says about formatting that it does not take."""
 
-_METHODS: Final[Mapping[Form, Callable[..., TelegramMethod[Any]]]] = {
-    Form.PHOTO: SendPhoto,
-    Form.ANIMATION: SendAnimation,
-    Form.VIDEO: SendVideo,
-    Form.AUDIO: SendAudio,
-    Form.VOICE: SendVoice,
-    Form.DOCUMENT: SendDocument,
-}
-_MEDIA: Final[Mapping[Form, Callable[..., Any]]] = {
-    Form.PHOTO: InputMediaPhoto,
-    Form.VIDEO: InputMediaVideo,
-    Form.AUDIO: InputMediaAudio,
-    Form.DOCUMENT: InputMediaDocument,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -110,33 +71,33 @@ def target_of(message: Outgoing) -> Target:
     return Target(address.chat, thread, int(message.reply_to) if message.reply_to.isdecimal() else None)
 
 
-def method_of(step: Step, target: Target, *, link_preview: bool = True) -> TelegramMethod[Any]:
+def method_of(step: Step, target: Target, *, link_preview: bool = True) -> Method:
     """Return the request for a step (Bot API sendMessage, sendPhoto and its like, sendMediaGroup)."""
-    where: dict[str, Any] = {"chat_id": target.chat}
-    if target.thread is not None:
-        where["message_thread_id"] = target.thread
+    where: dict[str, Json] = {"chat_id": target.chat, "message_thread_id": target.thread}
     if target.reply_to is not None:
-        where["reply_parameters"] = ReplyParameters(
-            message_id=target.reply_to, allow_sending_without_reply=True
-        )
+        where["reply_parameters"] = {"message_id": target.reply_to, "allow_sending_without_reply": True}
     if step.buttons:
         where["reply_markup"] = _keyboard(step.buttons)
     if not step.files:
-        if step.text.entities:
-            where["entities"] = _entities(step.text.entities)
-        if not link_preview:
-            where["link_preview_options"] = LinkPreviewOptions(is_disabled=True)
-        return SendMessage(text=step.text.text, **where)
-    caption = {"caption": step.text.text or None, "caption_entities": _entities(step.text.entities)}
+        preview = None if link_preview else {"is_disabled": True}
+        text = {"text": step.text.text, "entities": _entities(step.text.entities)}
+        return Method("sendMessage", {**text, "link_preview_options": preview, **where})
+    caption: dict[str, Json] = {}
+    if step.text.text:
+        caption = {"caption": step.text.text, "caption_entities": _entities(step.text.entities)}
+    files = {f"file{number}": Upload(file.content, file.name) for number, file in enumerate(step.files)}
     first, *more = step.files
     if not more:
-        return _METHODS[first.form](**{first.form: _upload(first)}, **caption, **where)
-    media = [_MEDIA[first.form](media=_upload(first), **caption)]
-    media += [_MEDIA[file.form](media=_upload(file)) for file in more]
-    return SendMediaGroup(media=media, **where)
+        kind = first.form.value
+        return Method(f"send{kind.capitalize()}", {kind: "attach://file0", **caption, **where}, files)
+    media: list[Json] = [
+        {"type": file.form.value, "media": f"attach://file{number}"} for number, file in enumerate(step.files)
+    ]
+    media[0] |= {name: value for name, value in caption.items() if value is not None}
+    return Method("sendMediaGroup", {"media": media, **where}, files)
 
 
-def edit_of(message: Outgoing, message_id: int, *, link_preview: bool = True) -> TelegramMethod[Any]:
+def edit_of(message: Outgoing, message_id: int, *, link_preview: bool = True) -> Method:
     """Return the request that turns a message of ours into this one; without buttons it loses its own.
 
     Raises: DeliveryError if one message can't hold it.
@@ -144,39 +105,23 @@ def edit_of(message: Outgoing, message_id: int, *, link_preview: bool = True) ->
     steps = plan(message, ())
     if len(steps) != 1 or message.attachments:
         raise DeliveryError("it takes more than one message")
-    sent = method_of(steps[0], target_of(message), link_preview=link_preview)
-    assert isinstance(sent, SendMessage)  # what a step without files is
-    assert sent.reply_markup is None or isinstance(sent.reply_markup, InlineKeyboardMarkup)
-    return EditMessageText(
-        chat_id=sent.chat_id,
-        message_id=message_id,
-        text=sent.text,
-        entities=sent.entities,
-        link_preview_options=sent.link_preview_options,
-        reply_markup=sent.reply_markup,
-    )
+    address = target_of(message)
+    sent = method_of(steps[0], Target(address.chat), link_preview=link_preview)
+    return Method("editMessageText", {**sent.params, "message_id": message_id})
 
 
-def _upload(file: File) -> BufferedInputFile:
-    return BufferedInputFile(file.content, file.name)
+def _entities(entities: tuple[Entity, ...]) -> Json:
+    """Return formatting as JSON, None if there is none."""
+    told = [
+        {"type": e.kind, "offset": e.offset, "length": e.length, "url": e.url, "language": e.language}
+        for e in entities
+    ]
+    return [{name: value for name, value in one.items() if value != ""} for one in told] or None
 
 
-def _entities(entities: tuple[Entity, ...]) -> list[MessageEntity] | None:
-    return [
-        MessageEntity(
-            type=one.kind,
-            offset=one.offset,
-            length=one.length,
-            url=one.url or None,
-            language=one.language or None,
-        )
-        for one in entities
-    ] or None
-
-
-def _keyboard(buttons: Keyboard) -> InlineKeyboardMarkup:
-    rows = [[InlineKeyboardButton(text=one.label, callback_data=one.value) for one in row] for row in buttons]
-    return InlineKeyboardMarkup(inline_keyboard=rows)
+def _keyboard(buttons: Keyboard) -> Json:
+    rows = [[{"text": one.label, "callback_data": one.value} for one in row] for row in buttons]
+    return {"inline_keyboard": rows}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -286,7 +231,7 @@ class Sending:
         method = method_of(step, target, link_preview=self.link_preview)
         return _message_id(await self._ask(method, target.chat, limit=_UPLOAD if step.files else _REQUEST))
 
-    async def _ask(self, method: TelegramMethod[Any], chat: str, limit: int = _REQUEST) -> Json:
+    async def _ask(self, method: Method, chat: str, limit: int = _REQUEST) -> Json:
         await self._turn(chat)
         try:
             return await self.api.call(method, limit=limit)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from aiogram.methods import SendMessage
 
 from adapters.telegram.client import Api
 from adapters.telegram.gate import Gate
 from adapters.telegram.menu import commands, offer
-from adapters.telegram.methods import method as build
+from adapters.telegram.methods import Method
 from adapters.telegram.presence import Manner, Presence
 from adapters.telegram.sending import edit_of
 from gateway.commands import menu
@@ -63,7 +62,7 @@ class Stage:
         self.feed.join(self.presence)
 
     async def call(self, method: str, params: Mapping[str, Json], *, limit: int) -> Json:
-        return await self.api.call(build(method, params), limit=limit)
+        return await self.api.call(Method(method, params), limit=limit)
 
     async def begin(self, started: TurnStarted = PRIVATE, address: Address = ANN) -> None:
         """Start a turn, and let its companion fall asleep."""
@@ -92,7 +91,7 @@ class Stage:
         receipt = await self.presence.finish(message, lambda number: self.edit(message, number))
         if receipt is not None:
             return receipt.message_id
-        sent = await self.api.call(SendMessage(chat_id=message.address.chat, text=message.text))
+        sent = await self.api.call(Method("sendMessage", {"chat_id": message.address.chat, "text": message.text}))
         return str(sent["message_id"])
 
     async def edit(self, message: Outgoing, number: int) -> None:

@@ -170,7 +170,7 @@ def test_a_broken_log_call_does_not_break_the_caller(render: log.Render) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["httpx", "httpcore", "aiogram", "slack_sdk", "slack_bolt", "apscheduler", "alembic"]
+    "name", ["httpx", "httpcore", "slack_sdk", "slack_bolt", "apscheduler", "alembic"]
 )
 def test_libraries_that_tell_too_much_are_heard_from_warning_on(configured: Configured, name: str) -> None:
     lines = configured()
