@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 
 from gateway import config, cron
 from gateway.agenda import ALARM
-from gateway.app import open_gateway
+from gateway.app.opening import open_gateway
 from gateway.clock import SystemClock
 from gateway.store.engine import open_database
 from gateway.store.jobs import Rules, Wanted, save

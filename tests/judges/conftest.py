@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientError, ClientSession
 
 from gateway import config
-from gateway.app import open_gateway
+from gateway.app.opening import open_gateway
 from gateway.clock import SystemClock
 from gateway.types import Json
 from tests.fakes.model_api import FakeModelApi, serving

@@ -15,7 +15,7 @@ BINARY = {".pyc", ".png", ".ico", ".jpg", ".gz", ".zip"}
 
 PLATFORMS = re.compile(r"telegram|slack|discord|whatsapp", re.IGNORECASE)
 KNOW_PLATFORMS = {
-    "app.py",  # wires them
+    *(f"app/{name}.py" for name in ("bots", "channels", "slack", "telegram")),  # wire them
     "cli.py",  # has a command that sets one up
     *(
         f"config/{name}.py" for name in ("__init__", "channels", "kinds", "sections", "tools")

@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any, Final
 
 from gateway import config
-from gateway.app import Gateway, open_gateway
+from gateway.app.opening import open_gateway
+from gateway.app.running import Gateway
 from gateway.tools.base import Tool
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS

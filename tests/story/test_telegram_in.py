@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import StoreReads
+from gateway.app.web import StoreReads
 from tests.fakes.bot_api import BotApi, Status
 from tests.fakes.model_api import Answer, Request, reply
 from tests.story.house import House
