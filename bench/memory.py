@@ -2,7 +2,7 @@
 
     .venv/bin/python -m bench.memory [--words] [--large 100000] [--url postgresql+asyncpg:…]
 
-Recall: the two sets of `bench/notes.tsv`, alone and among other notes, by words
+Recall: the three sets of `bench/notes.tsv`, alone and among other notes, by words
 and, with the extra `memory`, by vectors, too.
 Speed: a search in a large folder, and the time to take in one changed note.
 """
@@ -133,7 +133,7 @@ async def recall_at_5(recall: Recall, folder: Path, questions: Sequence[Question
 
 
 async def quality(db: Database, home: Path, count: int, encoder: Encoder | None) -> None:
-    """Print recall for both sets: alone, among `count` others, and among others that share words."""
+    """Print recall for each set: alone, among `count` others, and among others that share words."""
     way = "with vectors" if encoder else "words only"
     company: dict[str, Callable[[], Iterator[str]]] = {
         "alone": lambda: iter(()),

@@ -85,7 +85,7 @@ class Recall:
         hits = await asyncio.to_thread(passages.best, looked, MOST)
         scores = {hit.id: hit.score for hit in hits}
         if near := await self._nearest(folder, text):
-            scores = fuse([*scores], near)
+            scores = fuse({hit.id: hit.share for hit in hits}, dict.fromkeys(near, 1.0))
         found = await self.db.read(lambda tx: memory.found(tx, scores))
         return await asyncio.to_thread(self._best, found, looked.weights.idf, limit)
 

@@ -8,13 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from gateway.memory.words import begins_others, terms
+from gateway.memory.words import begins_others, is_pair, loose, terms
 
 K1, B = 1.2, 0.75
 """The usual constants of BM25."""
 
 RRF = 20
 """How little the first places of a ranking count for more than those behind them (models 3.1)."""
+
+LOOSE = 0.25
+"""What a sign counts that is looked for in the place of a pair that no passage has."""
 
 SNIPPET = 700
 """Characters of a found passage that are shown (agent J)."""
@@ -26,20 +29,32 @@ _DATED = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What each term of a query is worth, and how long a passage usually is, in terms."""
+    """What each term of a query is worth that some passage has.
+
+    `average` is the usual length of a passage, in terms; `asked` what all is worth that was asked for.
+    """
 
     idf: Mapping[str, float]
     average: float
+    asked: float
 
     @classmethod
-    def of(cls, counts: Mapping[str, int], passages: int, length: int) -> Weights:
-        """Weigh terms by the number of passages that have them; `length` is of all passages together."""
-        idf = {
-            term: math.log(1 + (passages - min(count, passages) + 0.5) / (count + 0.5))
-            for term, count in counts.items()
-            if count > 0
-        }
-        return cls(idf, max(1.0, length / max(1, passages)))
+    def of(cls, asked: Sequence[str], counts: Mapping[str, int], passages: int, length: int) -> Weights:
+        """Weigh what is asked by the number of passages that have it; `length` is of all of them together.
+
+        `counts` is of terms and of the `loose` signs of the pairs that none has. A word that none has was
+        asked for all the same; such a pair most likely lies across two words and was not.
+        """
+
+        def worth(term: str) -> float:
+            count = min(counts.get(term, 0), passages)
+            return math.log(1 + (passages - count + 0.5) / (count + 0.5))
+
+        missing = [term for term in asked if not counts.get(term)]
+        idf = {sign: LOOSE * worth(sign) for sign in loose(missing) if counts.get(sign)}
+        idf |= {term: worth(term) for term in asked if counts.get(term)}
+        unknown = sum(worth(term) for term in missing if not is_pair(term))
+        return cls(idf, max(1.0, length / max(1, passages)), sum(idf.values()) + unknown)
 
     def score(self, text: str, length: int) -> float:
         """Return the BM25 score of a passage, whose terms stand between blanks in `text`."""
@@ -47,17 +62,31 @@ class Weights:
         norm = K1 * (1 - B + B * length / self.average)
         total = 0.0
         for term, idf in self.idf.items():
-            if count := padded.count(f" {term}" if begins_others(term) else f" {term} "):
+            if count := padded.count(_sought(term)):
                 total += idf * count * (K1 + 1) / (count + norm)
         return total
 
+    def share(self, text: str) -> float:
+        """Return which share such a passage has of what was asked, from 0 to 1."""
+        padded = f" {text} "
+        had = sum(idf for term, idf in self.idf.items() if _sought(term) in padded)
+        return had / self.asked if had else 0.0
 
-def fuse(*rankings: Sequence[int]) -> dict[int, float]:
-    """Return scores by the places in several rankings alone, as scores of two kinds can't be compared."""
+
+def _sought(term: str) -> str:
+    return f" {term}" if begins_others(term) else f" {term} "
+
+
+def fuse(*rankings: Mapping[int, float]) -> dict[int, float]:
+    """Return scores by the places in several rankings, as scores of two kinds can't be compared.
+
+    Each ranking says, the best first, which share of its place counts: a passage with one word of a long
+    question is not known to answer it, even if no other has more.
+    """
     scores: dict[int, float] = {}
     for ranking in rankings:
-        for place, each in enumerate(ranking, 1):
-            scores[each] = scores.get(each, 0.0) + 1 / (RRF + place)
+        for place, (each, share) in enumerate(ranking.items(), 1):
+            scores[each] = scores.get(each, 0.0) + share / (RRF + place)
     return scores
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.memory.stem import stem
 
@@ -31,6 +31,7 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 _ACCENT = re.compile("[\u0300-\u036f]")
 _SMALL_LETTERS = re.compile("[a-z]+")
 _ONE_SIGN = re.compile(f"[{_DENSE}]")
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 _COMMON = """
 a about all am an and any are as at be been but by can cannot could did do does for from had has have he her
@@ -41,6 +42,8 @@ there these they this to us was we were what when where which who why will with 
 """
 _STOP = frozenset(map(stem, _COMMON.split()))
 """Terms that a query leaves out."""
+
+_STOP_SIGNS = frozenset(sign for term in _STOP for sign in term if _ONE_SIGN.match(sign))
 
 
 def terms(text: str) -> list[str]:
@@ -65,6 +68,21 @@ def query(text: str) -> list[str]:
 def begins_others(term: str) -> bool:
     """Return whether a term of a query is a sign that stands for every pair that begins with it."""
     return len(term) == 1 and _ONE_SIGN.match(term) is not None
+
+
+def is_pair(term: str) -> bool:
+    """Return whether a term is a pair of signs: a word, a part of one, or the seam between two."""
+    return len(term) == 2 and _ONE_SIGN.match(term) is not None
+
+
+def loose(missing: Iterable[str]) -> list[str]:
+    """Return the different Han signs of the pairs among terms that no text has.
+
+    Words that mean the like often share a sign: `车辆` is told of as `汽车`, `回答` as `回复`. Signs of other
+    scripts mean nothing alone.
+    """
+    signs = dict.fromkeys(sign for term in missing if is_pair(term) for sign in term if _HAN.match(sign))
+    return [sign for sign in signs if sign not in _STOP_SIGNS]
 
 
 def _tokens(text: str) -> Iterator[re.Match[str]]:

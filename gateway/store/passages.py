@@ -5,6 +5,7 @@ The databases only say which passages have a term; which are best is decided by 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ from sqlalchemy.engine import Connection
 from gateway.errors import StoreError
 from gateway.memory import plan
 from gateway.memory.rank import Weights
-from gateway.memory.words import VERSION, begins_others, query
+from gateway.memory.words import VERSION, begins_others, loose, query
 from gateway.store.dialect import PerDialect
 from gateway.store.tables import corpus, corpus_term, passage
 
 _SCOPE = "§"
 """Begins what stands for a corpus among the terms; no term of a text holds it."""
+
+_LAST = "\U0010ffff"
+"""Follows on every sign of a term, in the order of code points that both databases keep terms in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,11 @@ class Corpus:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that was found, and how well it answers."""
+    """A passage that was found, how well it answers, and which share it has of what was asked."""
 
     id: int
     score: float
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Looked:
     """Passages that may answer, and what each term of the query is worth; not yet ranked."""
 
     rows: Sequence[Any] = ()
-    weights: Weights = field(default_factory=lambda: Weights({}, 1.0))
+    weights: Weights = field(default_factory=lambda: Weights({}, 1.0, 0.0))
 
 
 _CREATE = (
@@ -231,18 +236,22 @@ def look(tx: Connection, where: Corpus, text: str, source: int | None = None) ->
     if not asked or not where.passages:
         return Looked()
     counts = _counts(tx, where, asked)
-    weights = Weights.of(counts, where.passages, where.length)
-    rows = _candidates(tx, where, plan.ways(counts), source)
-    if len(rows) < plan.ENOUGH:
-        rows = _candidates(tx, where, [(term,) for term in weights.idf], source)
+    signs = _begun(tx, where, loose(term for term in asked if term not in counts))
+    weights = Weights.of(asked, signs | counts, where.passages, where.length)
+    wanted = plan.ways(counts, signs)
+    rows = _candidates(tx, where, wanted, source)
+    alone = [(term,) for term in counts]
+    if len(rows) < plan.ENOUGH and not set(alone) <= set(wanted):
+        rows = _candidates(tx, where, alone, source)
     return Looked(rows, weights)
 
 
 def best(looked: Looked, limit: int) -> list[Hit]:
     """Return the best of them, of equally good ones the newer first; for threads, it takes some ms."""
-    score = looked.weights.score
-    scored = sorted(((score(terms, length), which) for which, length, terms in looked.rows), reverse=True)
-    return [Hit(which, points) for points, which in scored[:limit]]
+    weights = looked.weights
+    scored = ((weights.score(terms, length), which, terms) for which, length, terms in looked.rows)
+    best_of_all = heapq.nlargest(limit, scored)
+    return [Hit(which, points, weights.share(terms)) for points, which, terms in best_of_all]
 
 
 def _counts(tx: Connection, where: Corpus, asked: Sequence[str]) -> dict[str, int]:
@@ -252,13 +261,26 @@ def _counts(tx: Connection, where: Corpus, asked: Sequence[str]) -> dict[str, in
             corpus_term.c.corpus_id == where.id, corpus_term.c.term.in_(asked)
         )
     )
-    counts = {row.term: row.passages for row in rows}
-    for sign in filter(begins_others, asked):
-        begun = sa.select(sa.func.sum(corpus_term.c.passages)).where(
-            corpus_term.c.corpus_id == where.id, sa.func.substr(corpus_term.c.term, 1, 1) == sign
-        )
-        counts[sign] = int(tx.execute(begun).scalar_one() or 0)
-    return counts
+    counts = {row.term: row.passages for row in rows if not begins_others(row.term)}
+    return counts | _begun(tx, where, list(filter(begins_others, asked)))
+
+
+def _begun(tx: Connection, where: Corpus, signs: Sequence[str]) -> dict[str, int]:
+    """Return about how many passages have a term that begins with each sign.
+
+    Signs that none has are left out.
+    """
+    if not signs:
+        return {}
+    term = corpus_term.c.term
+    first = sa.func.substr(term, 1, 1)
+    ranges = [sa.and_(term >= sign, term <= sign + _LAST) for sign in signs]
+    rows = tx.execute(
+        sa.select(first, sa.func.sum(corpus_term.c.passages))
+        .where(corpus_term.c.corpus_id == where.id, sa.or_(*ranges))
+        .group_by(first)
+    )
+    return {sign: int(passages) for sign, passages in rows}
 
 
 def _candidates(tx: Connection, where: Corpus, ways: plan.Ways, source: int | None) -> Sequence[Any]:

@@ -6,22 +6,23 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
 from aiohttp import ClientSession
 
 from adapters.web import Web
-from bench.memory import distractors, sets
+from bench.memory import distractors, recall_at_5, sets, strangers, write
 from gateway.clock import SystemClock
 from gateway.config import HttpSettings
 from gateway.control import RemoteControl, StoreControl
 from gateway.feed import Feed
 from gateway.memory import words
-from gateway.memory.vectors import installed
+from gateway.memory.vectors import UseEncoder, installed
 from gateway.recall import Recall
 from gateway.store import retention, search
 from gateway.store.engine import Database
@@ -156,6 +157,7 @@ class TestNotes:
                 ["S3备份任务周五夜里上传超时", "超市购物清单"], "S3备份上传超时怎么办", id="memory-04"
             ),
             pytest.param(["明天给小猫打疫苗", "狗粮买了"], "猫", id="one sign"),
+            pytest.param(["车辆六万公里保养", "狗粮买了"], "汽车怎么维护", id="a sign of a word"),
         ],
     )
     async def test_chinese_is_found_inside_of_sentences(
@@ -230,13 +232,45 @@ class TestWhose:
 
 
 async def test_both_databases_and_plain_arithmetic_find_the_same(recall: Recall, home: Path) -> None:
-    notes, questions = sets()[0]
+    notes = {name: text for one, _ in sets() for name, text in one.items()}
     for name, text in notes.items():
         put(home, f"memory/{name}.md", text)
-    for one in questions:
+    named = {name: f"memory {name} {text}" for name, text in sorted(notes.items())}
+    for one in [question for _, questions in sets() for question in questions]:
         found = [Path(each.path).stem for each in await recall.search(home, one.text, personal=True, limit=3)]
-        named = {name: f"memory {name} {text}" for name, text in sorted(notes.items())}
         assert found == ranked(named, one.text)[:3], one.text
+
+
+class Remembering:
+    """The encoder of the extra; it makes each vector once for all tests."""
+
+    name = UseEncoder().name
+    _real = UseEncoder()
+    _made: ClassVar[dict[str, bytes]] = {}
+
+    def encode(self, texts: Sequence[str]) -> list[bytes]:
+        new = [text for text in texts if text not in self._made]
+        self._made.update(zip(new, self._real.encode(new) if new else [], strict=True))
+        return [self._made[text] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("number", "others", "least"),
+    [(0, strangers, 0.81), (0, distractors, 0.76), (1, distractors, 0.78), (2, distractors, 0.70)],
+)
+async def test_what_is_asked_for_is_found_among_3000_other_notes(
+    db: Database, recall: Recall, home: Path, number: int, others: Callable[[], Iterator[str]], least: float
+) -> None:
+    notes, questions = sets()[number]
+    folder = home / "notes"
+    write(folder, notes, islice(others(), 3000))
+    found = await recall_at_5(recall, folder, questions)
+    assert found["all"] >= least
+    assert all(share == 1 for kind, share in found.items() if kind[3:] in ("kw", "morph", "q"))
+    if installed():
+        recall.encoder = Remembering()
+        await recall.encode(folder)
+        assert (await recall_at_5(recall, folder, questions))["all"] >= 0.93
 
 
 async def test_among_many_notes_common_words_must_meet(db: Database, recall: Recall, home: Path) -> None:
