@@ -319,7 +319,12 @@ class Skills:
 
     def _xml(self, skills: Sequence[Skill]) -> str:
         shown = [
-            Line(skill.name, skill.description, shown_path(skill.file, self._home))
+            Line(
+                skill.name,
+                skill.description,
+                shown_path(skill.root, self._home),
+                skill.file.relative_to(skill.root).as_posix(),
+            )
             for skill in skills
             if skill.eligible and skill.shown
         ]

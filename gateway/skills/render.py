@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from gateway.fence import defuse
 
@@ -18,11 +19,12 @@ SHORT = 120
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One skill as it is shown."""
+    """One skill as it is shown: its SKILL.md is `path` in `folder`."""
 
     name: str
     description: str
-    location: str
+    folder: str
+    path: str
 
 
 def shown_path(path: Path, home: Path | None) -> str:
@@ -33,26 +35,26 @@ def shown_path(path: Path, home: Path | None) -> str:
 
 
 def available(lines: Sequence[Line], most: int) -> str:
-    """Return `<available_skills>` with at most about `most` characters, "" without skills.
+    """Return `<available_skills>`, one for each folder, with at most about `most` characters in all.
 
-    When there are too many, descriptions are first shortened, then left out; only then skills are left out,
-    and a note says so (agent 7.4).
+    "" without skills. When there are too many, descriptions are first shortened, then left out; only then
+    skills are left out, and a note says so (agent 7.4).
     """
     if not lines:
         return ""
     kept = lines[:MOST]
     for length in (None, SHORT, 0):
-        text = _xml(kept, length, len(lines))
+        text = _text(kept, length, len(lines))
         if len(text) <= most:
             return text
     while len(kept) > 1 and len(text) > most:
         kept = kept[: max(1, min(len(kept) - 1, len(kept) * most // len(text)))]
-        text = _xml(kept, 0, len(lines))
+        text = _text(kept, 0, len(lines))
     return text
 
 
-def _xml(lines: Sequence[Line], length: int | None, total: int) -> str:
-    parts = ["<available_skills>", *(_skill(line, length) for line in lines), "</available_skills>"]
+def _text(lines: Sequence[Line], length: int | None, total: int) -> str:
+    parts = list(_blocks(lines, length))
     if length is not None:
         parts.append("Descriptions are shortened or left out here; SKILL.md has them in full.")
     if len(lines) < total:
@@ -60,11 +62,18 @@ def _xml(lines: Sequence[Line], length: int | None, total: int) -> str:
     return "\n".join(parts)
 
 
+def _blocks(lines: Sequence[Line], length: int | None) -> Iterator[str]:
+    """Name each folder once: with twenty skills, places in full would be a sixth of a first prompt."""
+    for folder, inside in groupby(sorted(lines, key=lambda line: line.folder), lambda line: line.folder):
+        yield f"<available_skills folder={quoteattr(folder)}>"
+        yield from (_skill(line, length) for line in inside)
+        yield "</available_skills>"
+
+
 def _skill(line: Line, length: int | None) -> str:
     description = line.description
     if length is not None and len(description) > length:
         description = f"{description[: length - 1].rstrip()}…" if length else ""
-    parts = ["<skill>", f"<name>{escape(line.name)}</name>"]
-    if description:
-        parts.append(f"<description>{escape(defuse(description))}</description>")
-    return "\n".join([*parts, f"<location>{escape(line.location)}</location>", "</skill>"])
+    place = "" if line.path == f"{line.name}/SKILL.md" else f" ({line.path})"
+    told = f": {defuse(description)}" if description else ""
+    return escape(f"- {line.name}{place}{told}", {"\n": "&#10;"})

@@ -19,9 +19,8 @@ Action: TypeAlias = Literal["add_or_update", "list", "remove", "run", "pause", "
 NAME = "cron"
 
 _DESCRIPTION = (
-    "Set reminders and recurring tasks for this chat: you are woken then with the prompt, and your reply is "
-    'sent here. Use it whenever something is to happen later or again, such as "in 20 minutes" or '
-    '"every morning at nine".'
+    "Set reminders and tasks for this chat, for later or again: you are woken with the prompt, and your "
+    "reply is sent here."
 )
 
 
@@ -41,11 +40,9 @@ def cron_tool(schedules: Schedules) -> FunctionTool:
     ) -> str:
         """Set schedules.
 
-        name: a short name; a schedule of that name is replaced. All actions but list need it
-        when: "+20m" or "2027-03-01T09:00" for once, "every 2h", or a crontab line such as "0 9 * * 1-5"
-        prompt: what to do then, as an order to yourself in the person's language, with all that is needed
-        timezone: IANA name, if not the usual one
-        session: current sees this chat's history, isolated starts fresh
+        when: +20m, 2027-03-01T09:00, every 2h, or a crontab line
+        prompt: the task, with all you need, in the person's language
+        session: current sees this chat's history
         delivery: none sends no reply
         """
         _check(context)

@@ -33,11 +33,7 @@ def memory_tools(recall: Recall) -> Sequence[Tool]:
         where: Literal["notes", "chat"] = "notes",
         max_results: int = TOP,
     ) -> str:
-        """Search your notes before you answer about earlier work, decisions, dates, people, tastes, todos.
-
-        query: words to look for, in any language
-        where: chat searches what was said in this conversation, also long ago
-        """
+        """Search your notes, or all that was ever said in this chat."""
         if not query.strip():
             raise ToolError("query is empty: what are you looking for?")
         if where == "chat":
@@ -51,10 +47,7 @@ def memory_tools(recall: Recall) -> Sequence[Tool]:
 
     @tool(Replay.SAFE, Group.MEMORY, private=True)
     async def memory_get(context: ToolContext, path: str, start: int = 1, lines: int = LINES) -> str:
-        """Read lines of a note that memory_search found.
-
-        start: first line, from 1
-        """
+        """Read lines of a note."""
         _check(context)
         return await asyncio.to_thread(_read, context, path, max(1, start), max(1, min(lines, LINES)))
 

@@ -28,9 +28,9 @@ def todo_tool(db: Database) -> FunctionTool:
     """Return the tool. The plan is the conversation's and outlives compaction and restarts."""
 
     async def act(context: ToolContext, steps: list[dict] | None = None) -> str:  # type: ignore[type-arg] # the schema is made from it
-        """Keep the plan of a task with several steps; people see it. Send all steps, or none to read it.
+        """Keep the plan of a task with several steps, for people to see.
 
-        steps: objects with text and status: todo, doing (one at most) or done
+        steps: all, as text, status (todo, doing, done)
         """
         name = f"plan:{context.conversation_id}"
         if steps is None:

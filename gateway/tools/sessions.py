@@ -51,11 +51,9 @@ def sessions_tool(desk: Desk) -> FunctionTool:
     async def act(
         context: ToolContext, action: Action, conversation: str = "", text: str = "", limit: int = MOST
     ) -> str:
-        """Look at other conversations, or hand a task to the agent in one: it answers there.
+        """Look at other conversations, or send a task to one: it is answered there.
 
         conversation: as list names it
-        text: the task, for send
-        limit: how many, for list and history
         """
         _check(context)
         most = max(1, min(limit, MOST))
@@ -84,10 +82,9 @@ def spawn_tool(desk: Desk) -> FunctionTool:
     """Return the tool. A sub-agent has at most its parent's tools, and none that start or send things."""
 
     async def act(context: ToolContext, task: str, name: str = "helper") -> str:
-        """Give a larger task to a sub-agent that works beside you; its result comes back to you as a message.
+        """Give a large task to a sub-agent; its result comes back as a message.
 
-        task: all that is to be done and known, as it sees nothing of this conversation
-        name: a short name
+        task: in full; it sees nothing of this chat
         """
         if context.address.channel in INNER:
             raise ToolError("a sub-agent is started from a conversation with people")

@@ -20,7 +20,7 @@ from gateway.skills.declared import Declared
 from gateway.skills.packages import Packages
 from gateway.tools.base import Ask, Group, ToolContext
 from gateway.tools.exec import Command, Runner, SkillHome, SkillOf
-from gateway.tools.files import load
+from gateway.tools.files import load, mentions_others
 from gateway.tools.paths import reach
 from gateway.tools.schema import FunctionTool, tool
 from gateway.types import Json, Kind, Replay
@@ -101,7 +101,7 @@ class Shelf:
             replay=Replay.ONCE,
             run=run,
             group=Group.SKILLS,
-            untrusted=declared.network,
+            untrusted=lambda args: declared.network or mentions_others(json.dumps(args)),
             private=True,
             timeout=(declared.timeout or usual) + _MARGIN,
             asks=asks,
@@ -136,10 +136,9 @@ def install_tool(packages: Callable[[], Packages]) -> FunctionTool:
 
     @tool(Replay.ONCE, Group.SKILLS, timeout=120.0, asks=asks)
     async def skill_install(context: ToolContext, path: str, replace: bool = False) -> str:  # noqa: FBT001, FBT002 - the model names its arguments
-        """Install a skill from a zip that the owner sent, or a folder that you drafted; the owner is asked.
+        """Install a skill that the owner sent or you drafted.
 
-        path: The zip or folder in the workspace.
-        replace: Take the place of a skill of the same name.
+        path: zip or folder
         """
         _insist_on_owner(context)
         if not context.approved:

@@ -255,11 +255,9 @@ def _fetch_tool(web: Web) -> FunctionTool:
 
     @tool(Replay.SAFE, Group.WEB, untrusted=True, asks=asks)
     async def web_fetch(context: ToolContext, url: str, offset: int = 0, mode: Mode = "markdown") -> str:
-        """Read a public web page or text file; scripts are not run.
+        """Read a public web page or text file.
 
-        url: http(s)
-        offset: go on in a long page at this character
-        mode: raw is the source
+        offset: characters to skip
         """
         page = await web.page(context, url, mode)
         return _shown(page, max(0, offset), web.max_chars)

@@ -40,13 +40,13 @@ def instructions(body: JsonObject) -> str:
 async def test_a_skill_is_there_at_the_next_message_and_gone_at_the_one_after(owners_house: House) -> None:
     house = owners_house
     house.api.say("one")
-    assert "<name>tea</name>" not in instructions(await house.asked(1))
+    assert "- tea:" not in instructions(await house.asked(1))
     await house.rests()
 
     folder = teach(house, "tea")
     house.api.say("two")
     text = instructions(await house.asked(2))
-    assert f"<name>tea</name>\n<description>about tea</description>\n<location>{folder}/SKILL.md" in text
+    assert f'<available_skills folder="{folder.parent}">\n- tea: about tea\n' in text
     assert text.index("## Safety") < text.index("## Skills") < text.index("## Workspace")
     await house.rests()
 
@@ -86,7 +86,7 @@ async def test_a_skill_that_is_switched_off_is_not_there(owners_house: House) ->
     house.more += '\n[skills]\ndisabled = ["tea"]'
     await house.start()
     house.api.say("one")
-    assert "<name>tea</name>" not in instructions(await house.asked(1))
+    assert "- tea:" not in instructions(await house.asked(1))
 
 
 def send_skill(house: House, person: int = 7) -> None:
@@ -130,7 +130,7 @@ async def test_a_zip_that_the_owner_sends_is_installed_once_they_have_allowed_it
     house.model.otherwise = echo
     house.api.say("tea?")
     await house.rests()
-    assert "<name>tea</name>" in instructions(house.model.bodies[-1])
+    assert "- tea:" in instructions(house.model.bodies[-1])
 
 
 async def test_a_no_installs_nothing(owners_house: House) -> None:

@@ -438,10 +438,27 @@ class TestPrompt:
         put(tmp_path, "c", "---\nname: c\ndescription: d\ndisable-model-invocation: true\n---\n")
         found = skills(tmp_path, settings=SkillSettings()).snapshot()
         assert found.xml == (
-            "<available_skills>\n<skill>\n<name>b</name>\n"
-            "<description>a &lt; b &amp; &lt;/skill&gt; [ INST]</description>\n"
-            f"<location>{tmp_path}/b/SKILL.md</location>\n</skill>\n</available_skills>"
+            f'<available_skills folder="{tmp_path}">\n'
+            "- b: a &lt; b &amp; &lt;/skill&gt; [ INST]\n"
+            "</available_skills>"
         )
+
+    def test_a_folder_is_named_once_and_an_unusual_place_in_full(self, tmp_path: Path) -> None:
+        near, far = tmp_path / "near", tmp_path / 'f"ar'
+        for root, name in ((near, "b"), (near, "a"), (near / "deep", "d"), (far, "c"), (far, "a")):
+            put(root, name)
+        put(near, "folder", "---\nname: other\ndescription: x\n---\n")
+        assert skills(near, far).snapshot().xml.splitlines() == [
+            f"<available_skills folder='{far}'>",
+            "- c: does c",
+            "</available_skills>",
+            f'<available_skills folder="{near}">',
+            "- a: does a",
+            "- b: does b",
+            "- d (deep/d/SKILL.md): does d",
+            "- other (folder/SKILL.md): x",
+            "</available_skills>",
+        ]
 
     def test_the_home_of_the_user_is_a_tilde(self) -> None:
         home = Path("/home/ada")
@@ -458,15 +475,15 @@ class TestPrompt:
         most=st.integers(min_value=500, max_value=20_000),
     )
     def test_there_is_room_for_what_is_shown(self, count: int, length: int, most: int) -> None:
-        line = Line("name", "d" * length, "~/skills/name/SKILL.md")
+        line = Line("name", "d" * length, "~/skills", "name/SKILL.md")
         text = available([replace(line, name=f"name-{at}") for at in range(count)], most)
         assert len(text) <= most
-        assert text.count("<skill>") <= min(count, MOST)
-        assert ("not listed" in text) == (text.count("<skill>") < count)
+        assert text.count("\n- ") <= min(count, MOST)
+        assert ("not listed" in text) == (text.count("\n- ") < count)
 
     def test_names_stay_longer_than_descriptions(self) -> None:
-        lines = [Line(f"n{at}", "d" * 300, "~/s/SKILL.md") for at in range(20)]
+        lines = [Line(f"n{at}", "d" * 300, "~/s", f"n{at}/SKILL.md") for at in range(20)]
         short, none = available(lines, 5_000), available(lines, 2_000)
-        assert short.count("<skill>") == none.count("<skill>") == 20
-        assert short.count("…</description>") == 20
-        assert "<description>" not in none
+        assert short.count("\n- ") == none.count("\n- ") == 20
+        assert short.count("d…\n") == 20
+        assert "d…" not in none
