@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from adapters import presence
 from adapters.markdown.write import escaped
 from adapters.progress import Progress, shortened
 from adapters.slack.errors import Refused
 from adapters.slack.render import Mentions, pieces
 from adapters.slack.roster import Person
 from adapters.slack.streaming import Edited, Growing, Stream
-from gateway.clock import Clock
 from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
-from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnEnded, TurnGone, TurnStarted
-from gateway.types import Address, Chat, Kind, Outgoing, Receipt
+from gateway.feed import Delta, Event, Restarted, ToolEnded, ToolStarted, TurnStarted
+from gateway.types import Address, Chat, Outgoing, Receipt
 
 if TYPE_CHECKING:
     from adapters.slack.client import SlackApi
 
 log = logging.getLogger(__name__)
-
-FIRST: Final = 0.3
-"""Seconds of a turn in which nothing is shown: a fast reply costs no other request."""
-
-BEAT: Final = 0.5
-"""Seconds between two looks at a turn."""
 
 GROWING: Final = 1.0
 """Seconds of a turn after which its reply may be seen growing."""
@@ -42,9 +35,6 @@ STATUS: Final = 60.0
 HOLD: Final = 60.0
 """Seconds for which what is shown waits to become the reply, which the outbox brings."""
 
-CLOSING: Final = 5.0
-"""Seconds in which unfinished messages are cleared away when the gateway stops."""
-
 THINKING, WORKING = "is thinking…", "is working…"
 
 STEP: Final = 80
@@ -57,49 +47,27 @@ _UNKNOWN_HERE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How lively the bot is. `ack_reaction` is the name of an emoji without colons, "" for none."""
+class Manner(presence.Manner):
+    """How lively the bot is. `ack_reaction` is the name of an emoji without colons."""
 
-    streaming: bool = True
     ack_reaction: str = "eyes"
-    ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
-    ack_remove: bool = False
-
-    def acknowledges(self, turn: TurnStarted) -> bool:
-        """Return whether the message of a turn gets a reaction (spec IN-15)."""
-        if not self.ack_reaction or not turn.message_id:
-            return False
-        return self.ack_scope == "all" or (
-            self.ack_scope == "group-mentions" and turn.chat is Chat.GROUP and turn.aimed
-        )
 
 
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """A turn under way and what is shown of it. Times are of the clock's `now`.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Turn(presence.Turn):
+    """A turn with its status and the message that grows.
 
-    `over` gets the key of the first message of the reply, "" if there is none; `still` is set when no
-    request is under way any more; `freed` when what was shown has become the reply, or is gone. It `worked`
-    if what the tools do was shown: nobody is told of an edit, so the reply is a message of its own then.
+    It `worked` if what the tools do was shown: nobody is told of an edit, so the reply is a message of its
+    own then.
     """
 
-    address: Address
-    event: TurnStarted
-    began: float
-    over: asyncio.Future[str]
-    freed: asyncio.Future[None]
-    still: asyncio.Event = field(default_factory=asyncio.Event)
     text: str = ""
     progress: Progress = field(default_factory=Progress)
     grows: Growing | None = None
     worked: bool = False
-    shows: bool = True
-    shown: str = ""
-    shown_at: float = float("-inf")
     status: str = THINKING
     told: str = ""
     told_at: float = float("-inf")
-    acked: bool = False
 
     def take(self, event: Event, now: float) -> None:
         """Note what happened; words before a tool call are not the reply."""
@@ -124,43 +92,17 @@ class _Turn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Presence:
-    """Watches the turns of one channel; what it can't show never harms a turn.
+class Presence(presence.Watch[_Turn]):
+    """Shows a status, a reaction and a message that grows.
 
     `author` tells who wrote a message, if that is known; `mentions` whom a text may ring in a chat.
     """
 
-    channel: str
     api: Callable[[], SlackApi | None]
-    clock: Clock
     manner: Manner = field(default_factory=Manner)
     author: Callable[[str, str], Person | None] = lambda _chat, _message_id: None
     mentions: Callable[[Address], Mentions] = lambda _address: Mentions()
-    _live: dict[Address, _Turn] = field(default_factory=dict)
-    _answered: dict[str, _Turn] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _lacks: set[str] = field(default_factory=set)
-    _closed: bool = False
-
-    def sees(self, address: Address) -> bool:
-        return address.channel == self.channel
-
-    def push(self, address: Address, event: Event) -> None:
-        """Take note of what happens in a turn."""
-        turn = self._live.get(address)
-        match event:
-            case TurnStarted():
-                self._end(address, "")  # one that was stopped may not have said so yet
-                if event.kind is Kind.MESSAGE and not self._closed:
-                    self._begin(address, event)
-            case TurnEnded(reply=reply):
-                self._end(address, reply)
-            case TurnGone(name):
-                if turn is not None and turn.event.turn == name:
-                    self._end(address, "")
-            case _:
-                if turn is not None:
-                    turn.take(event, self.clock.now())
 
     async def finish(self, message: Outgoing) -> Receipt | None:
         """Make what is shown of a turn its reply; None if the reply is to be sent (spec ST-3).
@@ -177,10 +119,10 @@ class Presence:
             return None
         if not await self._became(turn, grows, message):
             await self._vanish(turn, grows)
-            _free(turn)
+            turn.free()
             return None
         turn.grows = None
-        _free(turn)
+        turn.free()
         return Receipt(grows.ts)
 
     async def _became(self, turn: _Turn, grows: Growing, message: Outgoing) -> bool:
@@ -193,52 +135,13 @@ class Presence:
             return False
         return True
 
-    async def close(self) -> None:
-        """Clear away what is shown of turns that have not ended."""
-        self._closed = True
-        for address in list(self._live):
-            self._end(address, "")
-        for turn in self._answered.values():
-            _free(turn)
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=CLOSING)
-            for task in left:
-                task.cancel()
+    def _turn(self, address: Address, event: TurnStarted, now: float) -> _Turn:
+        return _Turn(address=address, event=event, began=now)
 
-    def _begin(self, address: Address, event: TurnStarted) -> None:
-        loop = asyncio.get_running_loop()
-        turn = _Turn(address, event, self.clock.now(), loop.create_future(), loop.create_future())
-        self._live[address] = turn
-        task = loop.create_task(self._accompany(turn))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _end(self, address: Address, reply: str) -> None:
-        turn = self._live.pop(address, None)
-        if turn is not None:
-            turn.over.set_result(reply)
-            if reply:
-                self._answered[reply] = turn
-
-    async def _accompany(self, turn: _Turn) -> None:
-        """Show a turn until it is over, and clear away what must not stay."""
-        try:
-            await self._wait(turn.over, FIRST)
-            while not turn.over.done():
-                if api := self.api():
-                    await self._look(turn, api)
-                await self._wait(turn.over, BEAT)
-            turn.still.set()
-            await self._clear(turn)
-        except Exception:  # root of a turn's signs of life: they must not hold up its reply
-            log.exception("presence.failed")
-        finally:
-            turn.still.set()
-            self._answered.pop(turn.over.result() if turn.over.done() else "", None)
-
-    async def _look(self, turn: _Turn, api: SlackApi) -> None:
-        """Show what is due."""
-        now = self.clock.now()
+    async def _look(self, turn: _Turn) -> None:
+        api, now = self.api(), self.clock.now()
+        if api is None:
+            return
         if turn.address.thread and (turn.status != turn.told or now - turn.told_at >= STATUS):
             turn.told_at, turn.told = now, turn.status
             await self._tell(turn, api, turn.status)
@@ -302,7 +205,6 @@ class Presence:
         return Edited(api=api, address=turn.address)
 
     async def _clear(self, turn: _Turn) -> None:
-        """Wait for the reply to take the place of what is shown; delete what gets none (spec NR-9)."""
         reply = turn.over.result()
         if turn.grows is not None and turn.grows.ts and reply:
             await self._wait(turn.freed, HOLD)
@@ -329,19 +231,6 @@ class Presence:
                 return
             else:
                 return
-
-    async def _wait(self, end: asyncio.Future[str] | asyncio.Future[None] | None, seconds: float) -> None:
-        """Wait so long, or until `end`."""
-        if seconds <= 0 or (end is not None and end.done()):
-            return
-        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
-        await asyncio.wait({sleeping, end} if end else {sleeping}, return_when=asyncio.FIRST_COMPLETED)
-        sleeping.cancel()
-
-
-def _free(turn: _Turn) -> None:
-    if not turn.freed.done():
-        turn.freed.set_result(None)
 
 
 def _is_enough(text: str) -> bool:

@@ -7,24 +7,18 @@ import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Protocol
 
+from adapters import presence
 from adapters.telegram.drafts import Draft
 from adapters.telegram.gate import Gate
 from adapters.telegram.render import Entity, render
 from adapters.telegram.text import LIMIT, units
-from gateway.clock import Clock
 from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
-from gateway.feed import Event, TurnEnded, TurnGone, TurnStarted
-from gateway.types import Address, Chat, Json, JsonObject, Kind, Outgoing, Receipt
+from gateway.feed import Event, TurnStarted
+from gateway.types import Address, Chat, Json, JsonObject, Outgoing, Receipt
 
 log = logging.getLogger(__name__)
-
-FIRST = 0.3
-"""Seconds of a turn in which nothing is shown: a fast reply costs no other request."""
-
-BEAT = 0.5
-"""Seconds between two looks at a turn."""
 
 TYPING = 4.0
 """Seconds between two chat actions; the platform forgets one after five (Bot API sendChatAction)."""
@@ -47,9 +41,6 @@ KEEP_ALIVE = 25.0
 HOLD = 30.0
 """Seconds for which a draft waits to be replaced by its reply, which the outbox brings."""
 
-CLOSING = 5.0
-"""Seconds in which drafts are cleared away when the gateway stops."""
-
 REPOST = 10.0
 """Seconds between two moves of a draft below what others write, at the least."""
 
@@ -62,7 +53,6 @@ STOP = "stop"
 _GENERAL = 1
 """The topic of a forum to which messages go without `message_thread_id`, and actions with it (spec TG-17)."""
 
-_STARTED_BY_PEOPLE = (Kind.MESSAGE,)
 _LIMIT = 10
 """Seconds for one request: what it shows is old by then."""
 
@@ -77,53 +67,37 @@ class Call(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
-    """How lively the bot is. `ack_reaction` is one of the emoji that bots may react with, "" for none."""
+class Manner(presence.Manner):
+    """How lively the bot is. `ack_reaction` is one of the emoji that bots may react with."""
 
-    streaming: bool = True
     ack_reaction: str = "👀"
-    ack_scope: Literal["group-mentions", "all", "off"] = "group-mentions"
-    ack_remove: bool = False
 
     def acknowledges(self, turn: TurnStarted) -> bool:
-        """Return whether the message of a turn gets a reaction (spec IN-15)."""
-        if not self.ack_reaction or not turn.message_id.isdecimal():
-            return False
-        return self.ack_scope == "all" or (
-            self.ack_scope == "group-mentions" and turn.chat is Chat.GROUP and turn.aimed
-        )
+        return turn.message_id.isdecimal() and presence.Manner.acknowledges(self, turn)
 
 
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """A turn under way and what is shown of it. Times are of the clock's `now`.
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Turn(presence.Turn):
+    """A turn with its draft.
 
-    `over` gets the key of the first message of the reply, "" if there is none; `still` is set when no
-    request of ours is under way any more; `freed` when the reply needs the draft no more, which is the
-    message `message_id`, written at `posted_at`, until it has become the reply or is gone; other messages
-    stand below it when it `is_buried`.
+    Where it is a message, that is `message_id`, written at `posted_at`, until it has become the reply or is
+    gone; other messages stand below it when it `is_buried`. `heard` is when something last happened.
     """
 
-    address: Address
-    event: TurnStarted
-    began: float
     number: int
-    over: asyncio.Future[str]
-    freed: asyncio.Future[None]
-    still: asyncio.Event = field(default_factory=asyncio.Event)
+    heard: float
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     draft: Draft = field(default_factory=Draft)
-    heard: float = 0.0
     typed: float = float("-inf")
     types: bool = True
-    shows: bool = True
-    acked: bool = False
     message_id: int = 0
     posted_at: float = float("-inf")
     is_buried: bool = False
-    shown: str = ""
-    shown_at: float = float("-inf")
     versions: int = 0
+
+    def take(self, event: Event, now: float) -> None:
+        self.heard = now
+        self.draft.take(event, now)
 
     @property
     def is_private(self) -> bool:
@@ -131,46 +105,16 @@ class _Turn:
 
 
 @dataclass(slots=True, kw_only=True)
-class Presence:
-    """Watches the turns of one channel; what it can't show never harms a turn.
+class Presence(presence.Watch[_Turn]):
+    """Shows typing, a reaction and a draft. `gate` is the one through which messages leave."""
 
-    `gate` is the one through which messages leave.
-    """
-
-    channel: str
     call: Call
-    clock: Clock
     manner: Manner = field(default_factory=Manner)
     gate: Gate = field(default_factory=Gate)
-    _live: dict[Address, _Turn] = field(default_factory=dict)
-    _answered: dict[str, _Turn] = field(default_factory=dict)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _forums: dict[str, bool] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _has_drafts: bool = True
     _has_ack: bool = True
-    _closed: bool = False
-
-    def sees(self, address: Address) -> bool:
-        return address.channel == self.channel
-
-    def push(self, address: Address, event: Event) -> None:
-        """Take note of what happens in a turn."""
-        turn = self._live.get(address)
-        match event:
-            case TurnStarted():
-                self._end(address, "")  # one that was stopped may not have said so yet
-                if event.kind in _STARTED_BY_PEOPLE and not self._closed:
-                    self._begin(address, event)
-            case TurnEnded(reply=reply):
-                self._end(address, reply)
-            case TurnGone(name):
-                if turn is not None and turn.event.turn == name:
-                    self._end(address, "")
-            case _:
-                if turn is not None:
-                    turn.heard = self.clock.now()
-                    turn.draft.take(event, turn.heard)
 
     def landed(self, address: Address, message_id: int) -> None:
         """Take note of a message in a chat: a draft above it is no longer where people look."""
@@ -196,65 +140,13 @@ class Presence:
         except DeliveryRetry as error:
             self._rest(turn, error)
             raise
-        if not turn.freed.done():
-            turn.freed.set_result(None)
+        turn.free()
         return receipt
 
-    async def close(self) -> None:
-        """Clear away what is shown of turns that have not ended."""
-        self._closed = True
-        for address in list(self._live):
-            self._end(address, "")
-        for turn in self._answered.values():
-            if not turn.freed.done():
-                turn.freed.set_result(None)
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=CLOSING)
-            for task in left:
-                task.cancel()
-
-    def _begin(self, address: Address, event: TurnStarted) -> None:
-        loop, now = asyncio.get_running_loop(), self.clock.now()
-        turn = _Turn(
-            address, event, now, next(self._numbers), loop.create_future(), loop.create_future(), heard=now
-        )
-        self._live[address] = turn
-        task = loop.create_task(self._accompany(turn))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _end(self, address: Address, reply: str) -> None:
-        turn = self._live.pop(address, None)
-        if turn is not None:
-            turn.over.set_result(reply)
-            if reply:
-                self._answered[reply] = turn
-
-    async def _accompany(self, turn: _Turn) -> None:
-        """Show a turn until it is over, and clear away what must not stay."""
-        try:
-            await self._until_over(turn)
-            turn.still.set()
-            await self._clear(turn)
-        except Exception:  # root of the clearing away: a reply must not wait for it
-            log.exception("presence.failed")
-        finally:
-            turn.still.set()
-            self._answered.pop(turn.over.result() if turn.over.done() else "", None)
-
-    async def _until_over(self, turn: _Turn) -> None:
-        await self._wait(turn.over, FIRST)
-        while not turn.over.done():
-            try:
-                await self._look(turn)
-            except Exception:  # root of a turn's signs of life: without them it goes on all the same
-                log.exception("presence.failed")
-                await asyncio.wait({turn.over})
-            else:
-                await self._wait(turn.over, BEAT)
+    def _turn(self, address: Address, event: TurnStarted, now: float) -> _Turn:
+        return _Turn(address=address, event=event, began=now, number=next(self._numbers), heard=now)
 
     async def _look(self, turn: _Turn) -> None:
-        """Show what is due."""
         if self._wait_of(turn) > 0:  # telegram-out-10: not one more request, then the newest state at once
             return
         now = self.clock.now()
@@ -369,7 +261,6 @@ class Presence:
         return None
 
     async def _clear(self, turn: _Turn) -> None:
-        """Wait for the reply to take the draft's place; delete a draft that gets none (spec NR-9)."""
         if turn.message_id and turn.over.result():
             await self._wait(turn.freed, HOLD)
         async with turn.changing:
@@ -431,17 +322,6 @@ class Presence:
             if isinstance(about, dict):
                 self._forums[chat] = about.get("is_forum") is True
         return {"message_thread_id": _GENERAL} if self._forums.get(chat) else {}
-
-    async def _wait(self, end: asyncio.Future[str] | asyncio.Future[None] | None, seconds: float) -> None:
-        """Wait so long, or until `end`."""
-        if seconds <= 0 or (end is not None and end.done()):
-            return
-        sleeping = asyncio.ensure_future(self.clock.sleep(seconds))
-        awaited: set[asyncio.Future[Any]] = {sleeping, end} if end else {sleeping}
-        try:
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleeping.cancel()
 
 
 def _topic(turn: _Turn) -> JsonObject:
