@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -21,14 +20,16 @@ from gateway.timer import Timer
 from gateway.turn import Beats
 from gateway.types import AssistantEntry, Kind, UserEntry
 from gateway.workspace import Workspace
-from tests.crash.test_every_commit import LEASE, Crash, Mortal, Outside
+from tests.crash.deaths import Mortal, Outside, at_every_commit, before_and_after, dies_once, wipe
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel
-from tests.fakes.world import World, said
+from tests.fakes.world import said
 
 START = 1_750_000_800.0
 ALERTS = ("A job failed", "Bob wrote")
 """What the two beats find."""
+
+EMPTY = wipe(outbound, entry, inbound, conversation, beat)
 
 
 def answer(prompt: Prompt) -> AssistantEntry:
@@ -40,13 +41,12 @@ def answer(prompt: Prompt) -> AssistantEntry:
     return AssistantEntry(ALERTS[int(woken.at - START) // 1800 - 1])
 
 
-async def life(db: Database, world: Outside, folder: Path, at: int, *, after: bool) -> bool:
-    """Live until the end of the work or the crash; return whether the end was reached."""
-    mortal = Mortal(db, at, after=after)
+async def life(world: Outside, folder: Path, db: Mortal) -> None:
+    """Let a heartbeat find something in each slot."""
     wall = FakeClock(START)
     heartbeat = Heartbeat(
         settings=HeartbeatSettings(every="30m"),
-        db=mortal,
+        db=db,
         clock=wall,
         zone=ZoneInfo("UTC"),
         workspace=Workspace(folder, folder),
@@ -55,31 +55,19 @@ async def life(db: Database, world: Outside, folder: Path, at: int, *, after: bo
         channels=[world.channel.name],
         owners=[(world.channel.name, "7")],
     )
-    one = World(
-        db=mortal,
-        clock=world.clock,
-        model=ScriptedModel(answer),
-        channel=world.channel,
+    one = world.process(
+        db,
+        ScriptedModel(answer),
         beats=Beats(is_repeat=heartbeat.is_repeat),
         endings={Kind.HEARTBEAT: heartbeat.ended},
-        slots=1,
-        lease=LEASE,
     )
-    try:
-        await one.recover()
-        await one.put(said("hello", key="hello"))
+    await one.recover()
+    await one.put(said("hello", key="hello"))
+    await one.settle()
+    for number in range(1, len(ALERTS) + 1):
+        wall.time = START + number * 1800
+        await heartbeat.beat(f"slot{number}")
         await one.settle()
-        for number in range(1, len(ALERTS) + 1):
-            wall.time = START + number * 1800
-            await heartbeat.beat(f"slot{number}")
-            await one.settle()
-    except Crash:
-        return False
-    except BaseExceptionGroup as group:
-        if (others := group.split(Crash)[1]) is not None:
-            raise others from None
-        return False
-    return not mortal.dead
 
 
 def facts(tx: Connection) -> tuple[list[tuple[str, str]], list[int]]:
@@ -91,37 +79,24 @@ def facts(tx: Connection) -> tuple[list[tuple[str, str]], list[int]]:
     return slots, [tx.execute(one).scalar_one() for one in (fired, waiting, mirrored)]
 
 
-async def one_crash(db: Database, clock: FakeClock, folder: Path, at: int, *, after: bool) -> bool:
-    world = Outside(clock)
-    finished = await life(db, world, folder, at, after=after)
-    if not finished:
-        clock.time += 2 * LEASE  # on a shared database the dead one's leases run out
-        assert await life(db, world, folder, 10_000, after=False)
-    slots, (fired, waiting, mirrored) = await db.write(facts)
-    await db.write(wipe)
-
-    assert slots == [("slot1", "alert"), ("slot2", "alert")]
-    assert fired == len(ALERTS)
-    assert waiting == 0
-    assert mirrored == len(ALERTS)
-    alerts = [text for text in world.channel.texts if text != "hi"]
-    assert len(alerts) == len(set(alerts)), "what the bot starts by itself is never sent twice"
-    assert len(alerts) >= len(ALERTS) - 1, "only one that was under way may be lost"
-    return finished
-
-
-def wipe(tx: Connection) -> None:
-    for table in (outbound, entry, inbound, conversation, beat):
-        tx.execute(sa.delete(table))
-
-
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@before_and_after
 async def test_a_death_between_slot_and_delivery_fires_no_slot_twice(
     db: Database, clock: FakeClock, tmp_path: Path, after: bool
 ) -> None:
-    clock.tick = 1e-6
-    for at in itertools.count(1):
-        if await one_crash(db, clock, tmp_path, at, after=after):
-            break
-    assert at > 10, "the work takes that many commits, so that many deaths were tried"
+    async def crash(at: int) -> bool:
+        world = Outside(clock)
+        finished = await dies_once(db, clock, lambda mortal: life(world, tmp_path, mortal), at, after=after)
+        slots, (fired, waiting, mirrored) = await db.write(facts)
+        await db.write(EMPTY)
+
+        assert slots == [("slot1", "alert"), ("slot2", "alert")]
+        assert fired == len(ALERTS)
+        assert waiting == 0
+        assert mirrored == len(ALERTS)
+        alerts = [text for text in world.channel.texts if text != "hi"]
+        assert len(alerts) == len(set(alerts)), "what the bot starts by itself is never sent twice"
+        assert len(alerts) >= len(ALERTS) - 1, "only one that was under way may be lost"
+        return finished
+
+    await at_every_commit(clock, crash, more_than=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,12 +15,12 @@ from gateway.store.jobs import Rules, Wanted
 from gateway.store.schedules import Schedules
 from gateway.store.tables import conversation, entry, inbound, outbound, schedule, schedule_run
 from gateway.types import Address, AssistantEntry, Chat, Kind, Sender, UserEntry
-from tests.crash.test_every_commit import LEASE, Crash, Mortal, Outside
+from tests.crash.deaths import Mortal, Outside, at_every_commit, before_and_after, lives, wipe
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, call, calls
-from tests.fakes.world import World
 
 BERLIN = ZoneInfo("Europe/Berlin")
+EMPTY = wipe(outbound, entry, inbound, conversation, schedule, schedule_run)
 
 
 def answer(prompt: Prompt) -> AssistantEntry:
@@ -31,34 +30,16 @@ def answer(prompt: Prompt) -> AssistantEntry:
     return AssistantEntry(prompt.entries[0].text)
 
 
-async def life(db: Database, world: Outside, at: int, *, after: bool) -> bool:
-    """Live until the end of the work or the crash; return whether the end was reached."""
-    mortal = Mortal(db, at, after=after)
-    schedules = Schedules(db=mortal, clock=world.clock, rules=Rules(zone=BERLIN))
-    one = World(
-        db=mortal,
-        clock=world.clock,
-        model=ScriptedModel(answer),
-        tools=world.tools,
-        channel=world.channel,
-        endings={Kind.CRON: schedules.ended},
-        slots=1,
-        lease=LEASE,
-    )
-    try:
-        await one.recover()
-        for name in ("daily", "once"):
-            await _add(schedules, name, world.clock.time)
-        await one.settle()  # what was interrupted is finished first, or the next slot would be skipped
-        await schedules.fire()
-        await one.settle()
-    except Crash:
-        return False
-    except BaseExceptionGroup as group:
-        if (others := group.split(Crash)[1]) is not None:
-            raise others from None
-        return False
-    return not mortal.dead
+async def life(world: Outside, db: Mortal) -> None:
+    """Fire what is due, after the schedules are there."""
+    schedules = Schedules(db=db, clock=world.clock, rules=Rules(zone=BERLIN))
+    one = world.process(db, ScriptedModel(answer), endings={Kind.CRON: schedules.ended})
+    await one.recover()
+    for name in ("daily", "once"):
+        await _add(schedules, name, world.clock.time)
+    await one.settle()  # what was interrupted is finished first, or the next slot would be skipped
+    await schedules.fire()
+    await one.settle()
 
 
 async def _add(schedules: Schedules, name: str, now: float) -> None:
@@ -92,41 +73,35 @@ def facts(tx: Connection) -> tuple[list[str], list[tuple[str, str]], int, list[s
     return keys, [(run.slot, run.status) for run in runs], int(tx.execute(unread).scalar_one()), states
 
 
-def wipe(tx: Connection) -> None:
-    for table in (outbound, entry, inbound, conversation, schedule, schedule_run):
-        tx.execute(sa.delete(table))
-
-
-async def one_crash(db: Database, clock: FakeClock, at: int, *, after: bool) -> bool:
-    world = Outside(clock)
-    assert await life(db, world, 10_000, after=False)
-    clock.time += 600  # between lives: the leases of a shared database go by this clock, too
-    finished = await life(db, world, at, after=after)
-    for _ in range(2):
-        clock.time += 600
-        assert await life(db, world, 10_000, after=False)
-    keys, runs, unread, states = await db.write(facts)
-    await db.write(wipe)
-
-    assert len(keys) == len(set(keys)) == len(runs) >= 3
-    assert {status for _, status in runs} == {"ok"}
-    assert unread == 0
-    assert len(states) == len(runs)
-    assert set(states) <= {"sent", "unknown"}, "one whose delivery can't be known is not repeated"
-    assert states.count("unknown") <= 1
-    texts = [message.text for message in world.channel.sent]
-    assert len(texts) == len(set(texts)), "nothing that the bot starts by itself is sent twice"
-    assert sum("“once”" in text for text in texts) <= 1
-    return finished
-
-
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@before_and_after
 async def test_a_death_at_any_commit_neither_loses_a_slot_nor_fires_it_twice(
     db: Database, clock: FakeClock, after: bool
 ) -> None:
-    clock.tick = 1e-6
-    for at in itertools.count(1):
-        if await one_crash(db, clock, at, after=after):
-            break
-    assert at > 10, "the work takes that many commits, so that many deaths were tried"
+    async def crash(at: int) -> bool:
+        world = Outside(clock)
+
+        async def one(mortal: Mortal) -> None:
+            await life(world, mortal)
+
+        assert await lives(db, one)
+        clock.time += 600  # between lives: the leases of a shared database go by this clock, too
+        finished = await lives(db, one, at, after=after)
+        for _ in range(2):
+            clock.time += 600
+            assert await lives(db, one)
+        keys, runs, unread, states = await db.write(facts)
+        await db.write(EMPTY)
+
+        assert len(keys) == len(set(keys)) == len(runs) >= 3
+        assert {status for _, status in runs} == {"ok"}
+        assert unread == 0
+        assert len(states) == len(runs)
+        assert set(states) <= {"sent", "unknown"}, "one whose delivery can't be known is not repeated"
+        assert states.count("unknown") <= 1
+        texts = world.channel.texts
+        assert len(texts) == len(set(texts)), "nothing that the bot starts by itself is sent twice"
+        assert sum("“once”" in text for text in texts) <= 1
+        return finished
+
+    await at_every_commit(clock, crash, more_than=10)
