@@ -105,6 +105,7 @@ class _Item(Generic[T]):
     work: Work[T]
     durable: bool
     future: asyncio.Future[T]
+    alters: bool = False
 
 
 def _pragmas(connection: sqlite3.Connection, _record: object) -> None:
@@ -142,7 +143,7 @@ class SqliteDatabase:
         self._writer = self._engine.connect()
         self._queue: queue.SimpleQueue[_Item[Any] | None] = queue.SimpleQueue()
         self._reader: AsyncEngine | None = None
-        self._relaxed = False
+        self._modes = ("FULL", "ON")  # as `_pragmas` has set them
         self._closed = False
         self._outage = _Outage(url.database or "")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -161,9 +162,21 @@ class SqliteDatabase:
         return self._clock.now()
 
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
+        return await self._hand_over(work, durable=durable)
+
+    async def alter(self, work: Work[T]) -> T:
+        """Run a change of the schema like `write`, but see to foreign keys only at the end.
+
+        What SQLite's ALTER TABLE can't do is done by making a table anew, and the old one can't be dropped
+        while rows of others are held to what they point at. Raises: StoreError, also if any row points at
+        nothing then; whatever `work` raises.
+        """
+        return await self._hand_over(work, durable=True, alters=True)
+
+    async def _hand_over(self, work: Work[T], *, durable: bool, alters: bool = False) -> T:
         if self._closed:
             raise StoreError("the database is closed")
-        item = _Item(work, durable, asyncio.get_running_loop().create_future())
+        item = _Item(work, durable, asyncio.get_running_loop().create_future(), alters)
         self._queue.put(item)
         # A transaction that was handed over will run: a caller that is cancelled must not be told otherwise.
         return await asyncio.shield(item.future)
@@ -201,12 +214,15 @@ class SqliteDatabase:
     def _commit(self, connection: Connection, batch: list[_Item[Any]]) -> None:
         """Run each piece of work in a savepoint, commit once, then tell the callers."""
         outcomes: list[tuple[_Item[Any], Any, BaseException | None]] = []
+        alters = any(item.alters for item in batch)
         try:
-            self._sync(connection, relaxed=not any(item.durable for item in batch))
+            self._prepare(connection, durable=any(item.durable for item in batch), alters=alters)
             connection.begin()
             outcomes = [(item, *_attempt(connection, item.work, alone=len(batch) == 1)) for item in batch]
             transaction = connection.get_transaction()
             if transaction is not None and transaction.is_active:
+                if alters:
+                    _check_references(connection)
                 transaction.commit()
             self._outage.over()
         except Exception as error:  # noqa: BLE001 - the root of the thread: whatever it was, the callers wait
@@ -215,12 +231,25 @@ class SqliteDatabase:
             outcomes = [(item, None, failure) for item in batch]
         _tell(outcomes)
 
-    def _sync(self, connection: Connection, *, relaxed: bool) -> None:
-        if relaxed is not self._relaxed:
+    def _prepare(self, connection: Connection, *, durable: bool, alters: bool) -> None:
+        """Set what holds for the next transaction and can't be set inside of it."""
+        modes = ("FULL" if durable else "NORMAL", "OFF" if alters else "ON")
+        if modes != self._modes:
             raw = connection.connection.cursor()
-            raw.execute(f"PRAGMA synchronous={'NORMAL' if relaxed else 'FULL'}")
+            raw.execute(f"PRAGMA synchronous={modes[0]}")
+            raw.execute(f"PRAGMA foreign_keys={modes[1]}")
             raw.close()
-            self._relaxed = relaxed
+            self._modes = modes
+
+
+def _check_references(connection: Connection) -> None:
+    """Raise StoreError if a row points at one that is not there."""
+    lost = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
+    if lost is not None:
+        raise StoreError(
+            f"nothing was changed, because rows of the table {lost[0]} would point at no row of {lost[2]}; "
+            "restore a backup that is whole"
+        )
 
 
 def _attempt(connection: Connection, work: Work[Any], *, alone: bool) -> tuple[Any, BaseException | None]:

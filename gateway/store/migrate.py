@@ -68,7 +68,8 @@ async def migrate(db: Database, scripts: Path, head: str = HEAD) -> str:
     if found == head:
         return _UP_TO_DATE.format(head)
     copy = await _backup(db, found) if found in known(scripts) else None
-    done = await db.write(lambda tx: _bring(tx, scripts, head))
+    change = db.alter if isinstance(db, SqliteDatabase) else db.write
+    done = await change(lambda tx: _bring(tx, scripts, head))
     return f"{done}; the old file is kept as {copy}" if copy else done
 
 

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +26,8 @@ from gateway.store.migrate import create, known, migrate, upgrade, version
 from gateway.store.tables import HEAD
 from tests.conftest import ROOT, _new_database
 from tests.fakes.clock import FakeClock
-from tests.fakes.world import said
+from tests.fakes.scripted import ScriptedModel, in_turn
+from tests.fakes.world import World, said
 
 SCRIPTS = bundled("migrations")
 
@@ -201,6 +203,59 @@ class TestMigrate:
         with pytest.raises(RuntimeError, match="power cut"):
             await migrate(db, scripts, head="0003")
         assert await db.write(described) == before
+
+
+REBUILD = """with op.batch_alter_table("conversation") as table:
+        table.add_column(sa.Column("mood", sa.Text(), nullable=False, server_default="calm"))
+        table.create_check_constraint("mood_known", "mood <> ''")"""
+"""On SQLite it makes a new table, copies the rows, and puts it in the place of one that others point at."""
+
+
+def all_rows(tx: Connection) -> Counter[str]:
+    """Count the rows of every table."""
+    names = sa.inspect(tx).get_table_names()
+    return Counter({name: tx.exec_driver_sql(f"select count(*) from {name}").scalar_one() for name in names})
+
+
+class TestRebuild:
+    """SQLite changes columns by building a table anew; that must not need the rows of others to be gone."""
+
+    @pytest.fixture
+    async def filled(self, db: Database, clock: FakeClock) -> Database:
+        one = World(db=db, clock=clock, model=ScriptedModel(in_turn("fine")))
+        for chat in ("1", "2"):
+            await one.say("hello", chat)
+        return db
+
+    async def test_a_table_that_others_point_at_is_rebuilt_with_all_rows(
+        self, filled: Database, tmp_path: Path
+    ) -> None:
+        before, schema = await filled.write(all_rows), await filled.write(described)
+        assert before["conversation"] == 2
+        assert before["entry"] == 4
+        scripts = next_version(tmp_path, REBUILD)
+        assert (await migrate(filled, scripts, head="0002")).startswith("the schema went from 0001 to 0002")
+        assert await filled.write(all_rows) == before
+        assert (await filled.write(described))["conversation"]["indexes"] == schema["conversation"]["indexes"]
+        moods = await filled.write(lambda tx: tx.exec_driver_sql("select mood from conversation").all())
+        assert [tuple(mood) for mood in moods] == [("calm",), ("calm",)]
+
+    async def test_rows_may_still_not_point_at_nothing_afterwards(
+        self, filled: Database, tmp_path: Path
+    ) -> None:
+        await migrate(filled, next_version(tmp_path, REBUILD), head="0002")
+        with pytest.raises(sa.exc.IntegrityError):
+            await filled.write(lambda tx: tx.exec_driver_sql("delete from conversation").rowcount)
+
+    async def test_a_migration_that_leaves_rows_pointing_at_nothing_changes_nothing(
+        self, filled: Database, tmp_path: Path
+    ) -> None:
+        before = await filled.write(all_rows)
+        scripts = next_version(tmp_path, 'op.execute("delete from conversation")')
+        with pytest.raises((StoreError, sa.exc.IntegrityError), match=r"would point at no row|foreign key"):
+            await migrate(filled, scripts, head="0002")
+        assert await filled.write(all_rows) == before
+        assert await filled.write(version) == "0001"
 
 
 @pytest.fixture
