@@ -16,7 +16,7 @@ from gateway.errors import DeliveryError, DeliveryRetry, StoreError, ToolError
 from gateway.fence import defuse
 from gateway.store.inbox import Inbox, Unprepared
 from gateway.tools.files import load, save
-from gateway.types import Attachment, Media, Situation
+from gateway.types import FORWARDED, Attachment, Media, Situation
 from gateway.workspace import make_room
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Preparer:
             return replace(attachment, problem=attachment.problem or "it can't be fetched here")
         try:
             content = await self._fetch(channel, attachment)
-            path = f"{FOLDER}/{number}-{safe_name(attachment)}"
+            path = f"{_folder(one)}/{number}-{safe_name(attachment)}"
             await asyncio.to_thread(_keep, self.folder(one.situation), path, content)
         except (DeliveryError, DeliveryRetry, ToolError) as error:
             log.warning("media.missing", extra={"problem": str(error)})
@@ -126,6 +126,11 @@ class Preparer:
             except DeliveryRetry as error:
                 await self.clock.sleep(max(error.after, float(number)))
         return await channel.fetch(attachment, self.most)
+
+
+def _folder(one: Unprepared) -> str:
+    """Return where the files of a message lie: those of strangers never beside the owner's (inject-003)."""
+    return f"{FORWARDED}/{FOLDER}" if one.forwarded and one.situation.is_private else FOLDER
 
 
 def _keep(folder: Path, path: str, content: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.store.journal import Claim, turn_kind
+from gateway.tools.policy import ALIASES
 from gateway.types import (
     AssistantEntry,
     Chat,
@@ -65,11 +66,16 @@ def running(transcript: Sequence[Entry]) -> Sequence[Entry]:
     return transcript
 
 
+def passes_on(turn: Sequence[Entry]) -> bool:
+    """Return whether somebody has passed on to a turn what strangers wrote (attack inject-001)."""
+    return any(isinstance(one, UserEntry) and one.forwarded for one in turn)
+
+
 def already_sent(turn: Sequence[Entry], text: str) -> bool:
     """Return whether a turn has sent just this text here itself, so that it is not said twice (agent B)."""
     failed = {one.call_id for one in turn if isinstance(one, ToolEntry) and one.is_error}
     return bool(text) and any(
-        call.name == MESSAGE
+        ALIASES.get(call.name, call.name) == MESSAGE
         and not call.args.get("to")
         and str(call.args.get("text", "")).strip() == text.strip()
         for one in turn

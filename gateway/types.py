@@ -105,6 +105,25 @@ PERSON = "person"
 ROOMS = "rooms"
 """The folder in a workspace with those of people and groups: what lies in there is not its owner's."""
 
+FORWARDED = f"{ROOMS}/forwarded"
+"""The folder in a workspace with what its owner has passed on, which strangers made."""
+
+
+BOOTSTRAP = (
+    "AGENTS.md",
+    "SOUL.md",
+    "IDENTITY.md",
+    "USER.md",
+    "TOOLS.md",
+    "HEARTBEAT.md",
+    "BOOTSTRAP.md",
+    "MEMORY.md",
+)
+"""Files in a workspace that tell the model who it is and what to do, in the order of the prompt.
+
+What changes most often is last, so that a change leaves the prompt before it as it was.
+"""
+
 
 class Standing(StrEnum):
     """Who asks, and who reads along: what the defaults for tools go by (reliability 4.5)."""
@@ -206,7 +225,8 @@ class Stimulus:
     `key` is the platform's event id and `message_key` its message id: the same message may arrive
     as two events, and event ids may restart. Both are unique in the store (reliability 3.3).
     `at` is UNIX seconds. `message_id` is what a reply points at. `quote` is what the message replies
-    to or forwards, with its author. `aimed` is whether the bot was addressed: in a group the rest is
+    to or forwards, with its author. `forwarded` is whether strangers made the quote or the files, and the
+    sender only passes them on. `aimed` is whether the bot was addressed: in a group the rest is
     only context. `hold` is how many seconds to wait for more of the same (albums, long pastes).
     `edits` marks a later version of a message with this `message_key`. `deliver_to` is the key of
     another address that gets the reply, for what the bot starts by itself, and for a message of a session
@@ -232,6 +252,7 @@ class Stimulus:
     deliver_to: str = ""
     gesture: bool = False
     whisper: str = ""
+    forwarded: bool = False
 
     @property
     def place(self) -> Address:
@@ -268,6 +289,7 @@ class UserEntry:
     quote: str = ""
     aimed: bool = True
     deliver_to: str = ""
+    forwarded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +319,10 @@ class ToolEntry:
 
 @dataclass(frozen=True, slots=True)
 class NoteEntry:
-    """A summary that stands for everything before it."""
+    """A summary that stands for everything before it, or if `lost` for one entry that can't be read."""
 
     text: str
+    lost: bool = False
 
 
 Entry: TypeAlias = UserEntry | AssistantEntry | ToolEntry | NoteEntry

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
 from gateway.errors import ConfigError
-from gateway.types import PERSON, ROOMS, Situation
+from gateway.types import BOOTSTRAP, PERSON, ROOMS, Situation
 
 MAX_FILE = 20_000
 MAX_USER = 4_000
@@ -24,17 +24,6 @@ MISSING_MARK = "*[File not found]*"
 _SEEDED = Path(".crayfish", "seeded")
 _REQUIRED = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "TOOLS.md")
 _PERSONAL = ("SOUL.md", "IDENTITY.md", "USER.md")
-# MEMORY.md changes most often and is last, so that a change leaves the prompt before it as it was.
-_ORDER = (
-    "AGENTS.md",
-    "SOUL.md",
-    "IDENTITY.md",
-    "USER.md",
-    "TOOLS.md",
-    "HEARTBEAT.md",
-    "BOOTSTRAP.md",
-    "MEMORY.md",
-)
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _EMPTY_LINE = re.compile(r"(#{1,6}(\s.*)?|```.*|~~~.*|[-*+](\s*\[[ xX]?\])?)?")
 
@@ -68,7 +57,7 @@ class Workspace:
         self.path = path
         self._templates = templates
         self._always_beats = always_beats
-        self._places = tuple((name, os.fspath(path / name)) for name in _ORDER)
+        self._places = tuple((name, os.fspath(path / name)) for name in BOOTSTRAP)
         self._stamps: tuple[_Stamp | None, ...] | None = None
         self._texts: dict[str, BootstrapFile] = {}
         self._chosen: dict[tuple[bool, bool, bool], tuple[BootstrapFile, ...]] = {}
@@ -141,7 +130,7 @@ class Workspace:
 
     def _missing(self) -> list[str]:
         there = {name for name, place in self._places if os.path.lexists(place)}
-        missing = [name for name in _ORDER if name not in there and name != "BOOTSTRAP.md"]
+        missing = [name for name in BOOTSTRAP if name not in there and name != "BOOTSTRAP.md"]
         # First, so that a second start after a crash still finds it to be the first file.
         return missing if there else ["BOOTSTRAP.md", *missing]
 

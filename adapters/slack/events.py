@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from adapters.slack.files import attachments
+from adapters.slack.files import are_of_others, attachments
 from adapters.slack.text import mentions, names_in, one_line, readable, without_call
 from gateway.types import Address, Chat, Json, JsonObject, Sender, Stimulus
 
@@ -168,6 +168,7 @@ class Reader:
             at=float(ts),
             aimed=aimed,
             whisper="" if direct else whisper(user, thread if thread != ts else ""),
+            forwarded=bool(quote) or are_of_others(event),
         )
         return Said(stimulus, joins=aimed and not direct and thread not in ("", ts))
 
@@ -286,6 +287,7 @@ class Reader:
             text=f"[shortcut: {one_line(body.get('callback_id') or '')}]",
             quote=_shortened(f"{f'<@{author}>' if author else 'somebody'}: {words}") if words else "",
             at=now,
+            forwarded=author not in (user, self.me.user),
         )
         return Private(user, stimulus)
 

@@ -25,6 +25,11 @@ def attachments(event: JsonObject) -> tuple[Attachment, ...]:
     return tuple(_attachments(event))
 
 
+def are_of_others(event: JsonObject) -> bool:
+    """Return whether a file of a message was uploaded by somebody else than who shares it."""
+    return any(file.get("user", event.get("user")) != event.get("user") for file in event.get("files") or ())
+
+
 def _attachments(event: JsonObject) -> Iterator[Attachment]:
     for number, file in enumerate(event.get("files") or ()):
         ref, problem = _place(file)

@@ -92,6 +92,7 @@ def read_message(
         aimed=chat is Chat.DIRECT or _aimed(message, me),
         hold=_hold(message),
         edits=edits,
+        forwarded=_is_passed_on(message),
     )
 
 
@@ -241,6 +242,13 @@ def _forwarded(message: JsonObject, words: str) -> str:
     """Return a forwarded message: the words of somebody else, whoever passed them on (access-010)."""
     what = summary(message) or words
     return f"forwarded from {_origin(message['forward_origin'])}: {what}"
+
+
+def _is_passed_on(message: JsonObject) -> bool:
+    """Return whether a message brings what was written elsewhere; a reply to what was forwarded does, too."""
+    elsewhere = ("forward_origin", "external_reply", "reply_to_story")
+    replied = _replied(message) or {}
+    return replied.get("forward_origin") is not None or any(message.get(name) for name in elsewhere)
 
 
 def shortened(text: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from gateway.fence import fenced
 from gateway.models.base import Picture, Prompt
 from gateway.types import Attachment, Chat, Kind, NoteEntry, ToolEntry, UserEntry
 
@@ -43,12 +45,23 @@ def user_text(entry: UserEntry, zone: str) -> str:
         return f"{stamp(entry.at, zone)}(You sent this here by yourself, from {source}:) {entry.text}"
     if entry.kind is not Kind.MESSAGE:
         return entry.text or "(empty)"
-    parts = [f"[Quoted, not their own words: {entry.quote}]"] if entry.quote else []
+    parts = [_quote(entry)] if entry.quote else []
     parts += [_file(one) for one in entry.attachments]
     if entry.text or not parts:
         parts.append(entry.text or "(empty message)")
     beside = "" if entry.aimed else "(not to you) "
     return stamp(entry.at, zone) + beside + _label(entry) + "\n".join(parts)
+
+
+def _quote(entry: UserEntry) -> str:
+    """Return what a message quotes; what strangers wrote stands in a fence.
+
+    Its mark is a digest of the words, which can't hold it, and the same in every request.
+    """
+    if not entry.forwarded:
+        return f"[Quoted, not their own words: {entry.quote}]"
+    mark = hashlib.sha256(entry.quote.encode("utf-8", "replace")).hexdigest()[:16]
+    return fenced(entry.quote, "passed on, not their own words", mark)
 
 
 def _file(one: Attachment) -> str:
@@ -75,8 +88,11 @@ def _label(entry: UserEntry) -> str:
 
 
 def note_text(entry: NoteEntry) -> str:
-    """Return a summary, labelled so that the model does not take it for a person's words."""
-    return _NOTE + entry.text
+    """Return a summary, labelled so that the model does not take it for a person's words.
+
+    What stands for an entry that can't be read says so itself.
+    """
+    return entry.text if entry.lost else _NOTE + entry.text
 
 
 def result_text(entry: ToolEntry) -> str:

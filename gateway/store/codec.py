@@ -80,6 +80,8 @@ def _said(one: UserEntry | Stimulus) -> JsonObject:
         body["aimed"] = False
     if one.deliver_to:
         body["deliver_to"] = one.deliver_to
+    if one.forwarded:
+        body["forwarded"] = True
     return body
 
 
@@ -95,6 +97,7 @@ def _user(body: JsonObject, kind: str) -> UserEntry:
         body.get("quote", ""),
         body.get("aimed", True),
         body.get("deliver_to", ""),
+        body.get("forwarded", False),
     )
 
 
@@ -139,7 +142,7 @@ def decode(role: str, text: str) -> Entry:
         return _decode(role, text)
     except _BROKEN as error:
         log.error("entry.unreadable", extra={"role": role, "problem": type(error).__name__})  # noqa: TRY400 - no fault of ours
-        return NoteEntry(UNREADABLE)
+        return NoteEntry(UNREADABLE, lost=True)
 
 
 def _decode(role: str, text: str) -> Entry:

@@ -320,12 +320,16 @@ def put(
 
 @dataclass(frozen=True, slots=True)
 class Unprepared:
-    """A waiting message whose files are still to be fetched; one that is not aimed is only context."""
+    """A waiting message whose files are still to be fetched; one that is not aimed is only context.
+
+    `forwarded`: strangers made the files.
+    """
 
     id: int
     situation: Situation
     attachments: tuple[Attachment, ...]
     aimed: bool = True
+    forwarded: bool = False
 
 
 _UNPREPARED = (
@@ -342,7 +346,7 @@ def _unprepared(row: sa.Row[*tuple[Any, ...]]) -> Unprepared:
     place = Address.parse(said.deliver_to) if said.deliver_to else where
     person = where.chat if where.channel == PERSON else ""
     situation = Situation(where, place, said.sender, said.chat, said.kind, person=person)
-    return Unprepared(row.id, situation, said.attachments, said.aimed)
+    return Unprepared(row.id, situation, said.attachments, said.aimed, said.forwarded)
 
 
 _PARTS_LEFT = sa.select(sa.func.max(inbound.c.hold_until)).where(

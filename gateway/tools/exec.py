@@ -22,6 +22,7 @@ from gateway.config import ExecSettings
 from gateway.errors import ToolDenied, ToolError
 from gateway.tools.base import Ask, Group, ToolContext
 from gateway.tools.denylist import Judgement, Verdict, calls, judge, runs_files
+from gateway.tools.files import mentions_others
 from gateway.tools.paths import reach as reach_path
 from gateway.tools.processes import Ending, Launch, Process, Processes
 from gateway.tools.sandbox import Limits, Sandbox, Tier, View, open_sandbox
@@ -466,6 +467,12 @@ def open_runner(
     )
 
 
+def _brings(args: Mapping[str, Json]) -> bool:
+    """Return whether a command shows what strangers wrote: from outside, or files that others brought."""
+    outside = args.get("reach", "workspace") != "workspace"
+    return outside or mentions_others(f"{args.get('command', '')} {args.get('workdir', '')}")
+
+
 def _exec_tool(runner: Runner) -> FunctionTool:
     async def asks(
         context: ToolContext,
@@ -481,7 +488,7 @@ def _exec_tool(runner: Runner) -> FunctionTool:
     @tool(
         Replay.ONCE,
         Group.RUNTIME,
-        untrusted=lambda args: args.get("reach", "workspace") != "workspace",
+        untrusted=_brings,
         private=True,
         timeout=float(MAX_TIMEOUT + _MARGIN),
         asks=asks,
@@ -494,12 +501,11 @@ def _exec_tool(runner: Runner) -> FunctionTool:
         background: bool = False,  # noqa: FBT001, FBT002 - the model names its arguments
         reach: Reach = "workspace",
     ) -> str:
-        """Run a shell command in the workspace: no input, no terminal. Returns its output and exit code.
+        """Run a shell command in the workspace, without input or terminal.
 
-        workdir: Folder below the workspace.
-        timeout: Seconds until it is ended, at most 1800.
-        background: Return at once; the tool process looks after it.
-        reach: What it needs beside the workspace: network, or host for other files; a person is asked.
+        timeout: seconds
+        background: process looks after it
+        reach: network, or host for other files: a person is asked
         """
         limit = runner.settings.timeout if timeout <= 0 else min(timeout, MAX_TIMEOUT)
         if background and timeout <= 0:
@@ -519,12 +525,10 @@ def _process_tool(processes: Processes, clock: Clock) -> FunctionTool:
         offset: int = 0,
         limit: int = MAX_LINES,
     ) -> str:
-        """Look after commands in the background: poll for news, read the log, kill.
+        """Look after commands in the background; poll tells what is new.
 
-        id: As exec or list gave it.
-        wait: Seconds that poll waits for news, at most 30.
-        offset: Line from which log shows, from 1; without, the last ones.
-        limit: Lines that log shows.
+        wait: seconds that poll waits
+        offset: first line of log
         """
         owner = context.conversation_id
         if action == "list":

@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -22,30 +23,20 @@ from gateway.tools.base import Ask, Group, Output, ToolContext
 from gateway.tools.images import Image, image_of
 from gateway.tools.paths import Place, landing, reach
 from gateway.tools.schema import FunctionTool, tool
-from gateway.types import ROOMS, Attachment, Json, Media, Replay
+from gateway.types import BOOTSTRAP, ROOMS, Attachment, Json, Media, Replay
 
 MAX_FILE = 20_000_000
 MAX_EDIT = 2_000_000
 MAX_WINDOW = 15_500
 MAX_NAMES = 500
 
-OWNERS = frozenset(
-    name.casefold()
-    for name in (
-        "AGENTS.md",
-        "SOUL.md",
-        "IDENTITY.md",
-        "USER.md",
-        "TOOLS.md",
-        "HEARTBEAT.md",
-        "BOOTSTRAP.md",
-        "MEMORY.md",
-    )
-)
+OWNERS = frozenset(map(str.casefold, BOOTSTRAP))
 """Files that tell the model who it is and what to do, in every later conversation."""
 
 SKILLS = "skills"
 """The folder of the workspace whose texts are instructions, too."""
+
+_OTHERS = re.compile(rf"(?<![\w-]){ROOMS}(?![\w-])")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -80,21 +71,25 @@ def is_others(args: Mapping[str, Json]) -> bool:
     return ROOMS in PurePosixPath(str(args.get("path", ""))).parts
 
 
+def mentions_others(text: str) -> bool:
+    """Return whether words, such as those of a command, lead to what other people brought."""
+    return ROOMS in text and _OTHERS.search(text) is not None
+
+
 def file_tools(readable: Readable = _nothing_else) -> tuple[FunctionTool, ...]:
     """Return the tools; `readable` names the folders outside the workspace that they may look into."""
 
     @tool(Replay.SAFE, Group.FS, private=True, untrusted=is_others)
     async def read(context: ToolContext, path: str, offset: int = 1, limit: int = 2000) -> Output:
-        """Read a text file, or look at a picture, of the workspace or of a skill.
+        """Read a text file, or look at a picture.
 
-        offset: First line to show, from 1.
-        limit: Number of lines.
+        offset: first line
         """
         return await asyncio.to_thread(_read, context, path, readable, (offset, limit))
 
     @tool(Replay.SAFE, Group.FS, private=True)
     async def list_dir(context: ToolContext, path: str = ".") -> str:
-        """List a folder of the workspace or of a skill: names with bytes, folders with a slash."""
+        """List a folder."""
         return await asyncio.to_thread(_list, *place_of(context, path, readable))
 
     return (read, write, edit, list_dir)
@@ -121,7 +116,7 @@ async def _asks_edit(
 
 @tool(Replay.ONCE, Group.FS, asks=_asks_write)
 async def write(context: ToolContext, path: str, content: str) -> str:
-    """Create or replace a file of the workspace, with its folders."""
+    """Create or replace a file, with its folders."""
     _insist(context, await _asks_write(context, path, content))
     return await asyncio.to_thread(_write, context.folder, path, content)
 
@@ -134,10 +129,9 @@ async def edit(
     new_text: str,
     replace_all: bool = False,  # noqa: FBT001, FBT002 - the model names its arguments
 ) -> str:
-    """Replace exact text in a file of the workspace.
+    """Replace exact text in a file.
 
-    old_text: Must occur exactly once, blanks and line ends included.
-    replace_all: Replace every occurrence.
+    old_text: must occur once, or replace_all
     """
     _insist(context, await _asks_edit(context, path, old_text, new_text, replace_all))
     return await asyncio.to_thread(_edit, context.folder, path, old_text, new_text, replace_all)

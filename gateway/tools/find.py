@@ -158,10 +158,10 @@ def search_tool(readable: Readable, ripgrep: str | None) -> FunctionTool:
         files: str = "",
         ignore_case: bool = False,  # noqa: FBT001, FBT002 - the model names its arguments
     ) -> str:
-        """Search text files, line by line; hidden ones, large ones and node_modules are left out.
+        """Search the lines of text files.
 
-        pattern: Regular expression.
-        files: Only names like this, such as *.md.
+        pattern: regular expression
+        files: names, such as *.md
         """
         wanted = Wanted.of(pattern, files, ignores_case=ignore_case)
         root, inside = place_of(context, path, readable)
@@ -215,7 +215,7 @@ def _search(start: tuple[Path, str], shown: str, wanted: Wanted, only: Collectio
             return str(found)
         try:
             # What other people brought is looked through only where it is named: it would taint each search.
-            without = ROOMS if shown in {"", "."} else ""
+            without = ROOMS if place.path == "." else ""
             for file in _walk(top, "", found.is_over, without):
                 if not wanted.fits(file.path):
                     continue

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from gateway.errors import ToolError
 from gateway.fence import fenced
 from gateway.tools.base import Group, ToolContext
-from gateway.tools.files import Readable, load_from, place_of
+from gateway.tools.files import Readable, is_others, load_from, place_of
 from gateway.tools.images import MAX_BYTES, image_of
 from gateway.tools.paths import reach
 from gateway.tools.schema import FunctionTool, tool
@@ -34,7 +34,7 @@ Listen: TypeAlias = Callable[[Situation, bytes], Awaitable[str]]
 def image_tool(look: Look, readable: Readable) -> FunctionTool:
     """Return the tool for models that don't see: another one that does answers in words."""
 
-    @tool(Replay.SAFE, Group.FS, private=True, timeout=SECONDS)
+    @tool(Replay.SAFE, Group.FS, private=True, untrusted=is_others, timeout=SECONDS)
     async def image(context: ToolContext, path: str, question: str = "What is in this picture?") -> str:
         """Ask a model that sees about a picture of the workspace."""
         mime, data = await asyncio.to_thread(_picture, context, path, readable)
@@ -47,7 +47,7 @@ def image_tool(look: Look, readable: Readable) -> FunctionTool:
 def audio_tool(listen: Listen, readable: Readable) -> FunctionTool:
     """Return the tool that makes a text of a recording."""
 
-    @tool(Replay.SAFE, Group.FS, private=True, timeout=SECONDS)
+    @tool(Replay.SAFE, Group.FS, private=True, untrusted=is_others, timeout=SECONDS)
     async def audio(context: ToolContext, path: str) -> str:
         """Get the words that are spoken in a recording of the workspace."""
         content = await asyncio.to_thread(_load, context, path, readable, LARGEST_RECORDING)

@@ -126,6 +126,22 @@ def bare(house: House) -> House:
     return house
 
 
+@pytest.mark.parametrize(
+    ("args", "tainted"),
+    [
+        ({"command": "cat rooms/forwarded/media/1-0-letter.txt"}, True),
+        ({"command": "cat letter.txt", "workdir": "rooms/telegram-8"}, True),
+        ({"command": "curl example.org", "reach": "network"}, True),
+        ({"command": "cat own.txt"}, False),
+    ],
+    ids=["file-of-others", "folder-of-others", "network", "own"],
+)
+def test_inject_003_a_command_on_what_others_brought_taints(
+    bare: House, args: dict[str, str], tainted: bool
+) -> None:
+    assert bare.tools[0].taints(args) is tainted
+
+
 def living(marker: str) -> list[int]:
     """Return the processes whose command line holds a text."""
     found = []

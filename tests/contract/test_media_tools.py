@@ -116,6 +116,15 @@ async def test_what_it_saw_is_material_and_the_fence_can_not_be_left(make: Make)
     assert "<|im_start|>" not in middle
 
 
+@pytest.mark.parametrize("name", ["image", "audio"])
+@pytest.mark.parametrize(("folder", "tainted"), [("rooms/forwarded/media", True), ("media", False)])
+def test_inject_003_what_others_brought_is_a_strangers_word_also_when_seen_or_heard(
+    make: Make, name: str, folder: str, tainted: bool
+) -> None:
+    call = ToolCall("c1", name, {"path": f"{folder}/1-0-file"})
+    assert make().box.brings(call) == (tainted, True)
+
+
 async def test_a_model_that_was_shown_nothing_says_so_and_the_setting_is_named(make: Make) -> None:
     answer = await make(in_turn(BLIND)).call("image", path="media/cat.png")
     assert answer.is_error

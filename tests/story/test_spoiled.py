@@ -32,6 +32,7 @@ async def test_with_a_spoiled_entry_the_talk_goes_on(
     for body in house.model.bodies[-2:]:
         assert is_valid(body)
         assert "can't be read any more" in str(body)
+        assert "Summary of the earlier conversation" not in str(body), "nothing was summed up"
     assert [record.message for record in caplog.records].count("entry.unreadable") == 1
 
 

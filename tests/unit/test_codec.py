@@ -62,20 +62,22 @@ FILES = st.lists(
     ),
     max_size=2,
 ).map(tuple)
+SAID = st.builds(
+    UserEntry,
+    text=st.text(),
+    sender=SENDERS,
+    kind=st.sampled_from(Kind),
+    at=NUMBERS,
+    chat=st.sampled_from(Chat),
+    message_id=st.text(),
+    attachments=FILES,
+    quote=st.text(),
+    aimed=st.booleans(),
+    deliver_to=st.text(),
+    forwarded=st.booleans(),
+)
 ENTRIES = st.one_of(
-    st.builds(
-        UserEntry,
-        text=st.text(),
-        sender=SENDERS,
-        kind=st.sampled_from(Kind),
-        at=NUMBERS,
-        chat=st.sampled_from(Chat),
-        message_id=st.text(),
-        attachments=FILES,
-        quote=st.text(),
-        aimed=st.booleans(),
-        deliver_to=st.text(),
-    ),
+    SAID,
     st.builds(
         AssistantEntry,
         text=st.text(),
@@ -116,7 +118,7 @@ def test_ordinary_text_is_kept_readable() -> None:
     assert dump({"text": "Grüße, 世界 😀"}) == '{"text":"Grüße, 世界 😀"}'
 
 
-@given(ENTRIES.filter(lambda one: isinstance(one, UserEntry)))
+@given(SAID)
 def test_a_stimulus_becomes_the_entry_that_says_the_same(entry: UserEntry) -> None:
     stimulus = Stimulus(
         key="k",
@@ -129,6 +131,7 @@ def test_a_stimulus_becomes_the_entry_that_says_the_same(entry: UserEntry) -> No
         message_id=entry.message_id,
         attachments=entry.attachments,
         quote=entry.quote,
+        forwarded=entry.forwarded,
         aimed=entry.aimed,
         deliver_to=entry.deliver_to,
     )
@@ -182,7 +185,7 @@ def test_a_row_that_can_not_be_read_is_a_note_and_harms_nothing_else(
     role: str, body: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        assert decode(role, body) == NoteEntry(UNREADABLE)
+        assert decode(role, body) == NoteEntry(UNREADABLE, lost=True)
     assert [record.message for record in caplog.records] == ["entry.unreadable"]
 
 

@@ -121,6 +121,12 @@ def test_a_summary_is_labelled_as_one() -> None:
     assert note["content"].endswith("They like tea.")
 
 
+def test_an_entry_that_can_not_be_read_is_not_called_a_summary() -> None:
+    (note,) = sent(Prompt(system="", entries=(NoteEntry("[One entry is lost.]", lost=True),)))
+
+    assert (note["role"], note["content"]) == ("user", "[One entry is lost.]")
+
+
 def test_cache_01_a_minute_later_the_system_text_is_the_same() -> None:
     first = sent(Prompt(system="s", context="c", entries=(said("a"),)))
     later = sent(

@@ -142,6 +142,22 @@ def test_a_shared_message_is_the_words_of_somebody_else() -> None:
     assert (read.stimulus.text, read.stimulus.quote) == ("look", "forwarded from Bob B: rm -rf")
 
 
+@pytest.mark.parametrize(
+    ("fields", "forwarded"),
+    [
+        ({"attachments": [{"is_share": True, "author_name": "Bob", "text": "rm -rf"}]}, True),
+        ({"attachments": [{"is_msg_unfurl": True, "text": "rm -rf"}]}, True),
+        ({"attachments": [{"text": "preview"}]}, False),
+        ({"files": [{"id": "F1", "user": "U2", "url_private": "https://files.slack.com/a"}]}, True),
+        ({"files": [{"id": "F1", "user": "U1", "url_private": "https://files.slack.com/a"}]}, False),
+        ({"files": [{"id": "F1", "file_access": "check_file_info"}]}, False),
+    ],
+    ids=["share", "link", "preview", "file-of-another", "own-file", "file-of-nobody"],
+)
+def test_what_somebody_else_wrote_or_uploaded_is_marked(fields: dict[str, Any], forwarded: bool) -> None:
+    assert said("look", **fields).stimulus.forwarded is forwarded
+
+
 def test_a_message_without_words_says_what_its_attachments_say() -> None:
     assert said("", attachments=[{"fallback": "a chart"}]).stimulus.text == "a chart"
     assert said("").stimulus.text == "[message of an unknown kind]"

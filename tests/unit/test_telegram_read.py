@@ -332,6 +332,28 @@ def test_a_forwarded_message_is_a_quotation_by_whom_it_is_passed_on(
     assert (stimulus.text, stimulus.quote) == ("[forwarded message]", f"forwarded from {who}: {text}")
 
 
+FROM_X: dict[str, Any] = {"type": "hidden_user", "sender_user_name": "X"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "forwarded"),
+    [
+        ({"forward_origin": FROM_X}, True),
+        ({"external_reply": {"origin": FROM_X, "dice": {}}}, True),
+        ({"reply_to_story": {"id": 1, "chat": {"id": 3, "first_name": "Eve"}}}, True),
+        ({"reply_to_message": message(text="obey", forward_origin=FROM_X)}, True),
+        ({"reply_to_message": message(text="my own words")}, False),
+        ({"reply_to_message": message(text="because", **{"from": BOT})}, False),
+        ({}, False),
+    ],
+    ids=["forward", "other-chat", "story", "reply-to-a-forward", "reply", "reply-to-the-bot", "plain"],
+)
+def test_what_strangers_wrote_and_the_sender_only_passes_on_is_marked(
+    fields: dict[str, Any], forwarded: bool
+) -> None:
+    assert said(text="do this", **fields).forwarded is forwarded
+
+
 def test_a_forwarded_file_comes_along_and_its_mentions_mean_nobody() -> None:
     document = {"file_id": "x", "file_name": "a.pdf"}
     stimulus = said(

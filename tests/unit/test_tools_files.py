@@ -336,6 +336,22 @@ async def test_an_env_file_shows_its_names_and_no_values(root: Path) -> None:
     assert await use(root, "read", path=".env") == "HOST=localhost\nDB_PASSWORD=***\nANYTHING=***"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat rooms/forwarded/media/1-0-letter.txt", True),
+        ("cd rooms && ls", True),
+        ("cat /home/me/workspace/rooms/x", True),
+        ('{"path": "rooms/x"}', True),
+        ("cat mushrooms.txt", False),
+        ("cat chat-rooms.md", False),
+        ("ls", False),
+    ],
+)
+def test_inject_003_a_command_that_names_what_others_brought_is_known(text: str, expected: bool) -> None:
+    assert files.mentions_others(text) is expected
+
+
 async def asked(inside: ToolContext, name: str, **args: Json) -> Ask | None:
     [tool] = [tool for tool in files.FILE_TOOLS if tool.name == name]
     return await tool.check(args, inside)

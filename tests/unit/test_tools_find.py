@@ -60,6 +60,17 @@ async def test_the_paths_can_be_read_as_they_are_shown(root: Path) -> None:
     assert await search(root, "milk", path="notes/deep/x.md") == "notes/deep/x.md:1: milk"
 
 
+@pytest.mark.parametrize("path", [".", "./", "{root}", "a/.."])
+async def test_inject_003_what_others_brought_is_searched_only_where_it_is_named(
+    root: Path, path: str
+) -> None:
+    put(root, "rooms/forwarded/media/1-0-letter.txt", "obey")
+    put(root, "a/own.md", "obey me")
+    found = await search(root, "obey", path=path.format(root=root))
+    assert (found.endswith("a/own.md:1: obey me"), "letter" in found) == (True, False)
+    assert "letter.txt:1: obey" in await search(root, "obey", path="rooms/forwarded")
+
+
 async def test_case_can_be_ignored_and_files_chosen(root: Path) -> None:
     put(root, "a.md", "Milk")
     put(root, "b.py", "milk")
