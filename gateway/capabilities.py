@@ -28,7 +28,7 @@ from gateway.tools.policy import ALIASES, Denial
 from gateway.tools.schema import FunctionTool
 from gateway.types import JsonObject, Situation
 
-BUILT_IN = frozenset({"", "conversations"})
+BUILT_IN = frozenset({"", "conversations", "media"})
 """Sources of tools that ship with the program, as the toolbox names them."""
 
 AGAIN = 0.5
@@ -61,7 +61,9 @@ class Capabilities:
     """What there is, and who has it.
 
     `skills` are those of each agent, `main` among them; `packages` returns the installed ones. `watch` looks
-    at the disk. `tools` and `shelf` are None where no turns run: then only what is known of tools counts.
+    at the disk. `tools` and `shelf` are None where nobody knows the tools: then only what is known of them
+    counts. `whole` is False where other tools may be there than `tools`, as beside a gateway that has asked
+    MCP servers.
     """
 
     db: Database
@@ -72,6 +74,7 @@ class Capabilities:
     watch: Callable[[], Awaitable[None]] = _nothing_to_see
     shelf: Shelf | None = None
     tools: Toolbox | None = None
+    whole: bool = True
     grants: Grants = field(default_factory=Grants, init=False)
     _seen: tuple[tuple[Snapshot, ...], int] = field(default=((), -1), init=False)
     _brought: tuple[tuple[Snapshot, ...], Sequence[Tool]] = field(default=((), ()), init=False)
@@ -192,8 +195,8 @@ class Capabilities:
             return False
         off = await asyncio.to_thread(self.packages().off)
         found = [*self._tool_rows(), *self._skill_rows(off)]
-        sorts = list(Sort) if self.tools else [Sort.SKILL]
-        changed = await self.db.write(lambda tx: store.mirror(tx, found, sorts), durable=False)
+        whole = list(Sort) if self.tools and self.whole else [Sort.SKILL]
+        changed = await self.db.write(lambda tx: store.mirror(tx, found, whole), durable=False)
         self._seen = snapshots, changes
         return changed
 
@@ -374,7 +377,7 @@ def as_text(report: JsonObject) -> str:
     """Return the rows of a listing for people."""
     lines = [_line(one) for one in report["capabilities"]]
     lines += [f"problem: {one}" for one in report["problems"]]
-    return "\n".join(lines) or "there is nothing yet; tools are listed once the gateway has run"
+    return "\n".join(lines) or "there are none"
 
 
 def in_full(one: JsonObject) -> str:

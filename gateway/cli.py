@@ -10,12 +10,12 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from gateway import __version__
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, leaves
 
 if TYPE_CHECKING:
     from gateway.config import Loaded, SlackAccount
@@ -57,7 +57,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 def _report(error: Exception) -> int:
     """Print one line for each error that we raised on purpose, else a traceback without secrets."""
-    causes = list(_leaves(error))
+    causes = list(leaves(error))
     if all(isinstance(cause, GatewayError) for cause in causes):
         for cause in causes:
             print(f"crayfish: {cause}", file=sys.stderr)
@@ -70,23 +70,14 @@ def _report(error: Exception) -> int:
     return FAILED
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors that task groups wrapped, or the one itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error
-
-
 def _run(arguments: argparse.Namespace) -> int:
     loaded = _load(arguments)
     _log_to_stderr(loaded, loaded.settings.log.level)
     import asyncio
 
-    from gateway import app
+    from gateway.app import serving
 
-    asyncio.run(app.serve(loaded))
+    asyncio.run(serving.serve(loaded))
     return OK
 
 
@@ -95,9 +86,9 @@ def _chat(arguments: argparse.Namespace) -> int:
     _log_to_stderr(loaded, "warning")
     import asyncio
 
-    from gateway import app
+    from gateway.app import console
 
-    return asyncio.run(app.chat(loaded, arguments.session))
+    return asyncio.run(console.chat(loaded, arguments.session))
 
 
 def _migrate(arguments: argparse.Namespace) -> int:
@@ -105,9 +96,9 @@ def _migrate(arguments: argparse.Namespace) -> int:
     _log_to_stderr(loaded, "warning")
     import asyncio
 
-    from gateway import app
+    from gateway.app import offline
 
-    print(asyncio.run(app.migrate(loaded)))
+    print(asyncio.run(offline.migrate(loaded)))
     return OK
 
 
@@ -122,9 +113,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _slack_scopes(bot: SlackAccount) -> Sequence[str]:
-    from gateway import app
+    from gateway.app import slack
 
-    return app.slack_scopes(bot)
+    return slack.scopes(bot)
 
 
 def _config_show(arguments: argparse.Namespace) -> int:
@@ -193,11 +184,12 @@ def _prompt_show(arguments: argparse.Namespace) -> int:
     import asyncio
     import json
 
-    from gateway import app, context
+    from gateway import context
+    from gateway.app import console
 
     loaded = _load(arguments)
     _log_to_stderr(loaded, "warning")
-    shown = asyncio.run(app.prompt(loaded, arguments.conversation))["prompt"]
+    shown = asyncio.run(console.prompt(loaded, arguments.conversation))["prompt"]
     if shown is None:
         print(f"crayfish: there is no conversation {arguments.conversation!r}", file=sys.stderr)
         return REFUSED
@@ -320,11 +312,11 @@ def _sessions_export(arguments: argparse.Namespace) -> int:
 def _import(program: str, arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from gateway import app
+    from gateway.app import offline
 
     loaded = _load(arguments)
     _log_to_stderr(loaded, "warning")
-    print(_harmless(asyncio.run(app.take_over(loaded, program, arguments.path, dry=arguments.dry_run))))
+    print(_harmless(asyncio.run(offline.take_over(loaded, program, arguments.path, dry=arguments.dry_run))))
     return OK
 
 
@@ -334,9 +326,9 @@ def _look(arguments: argparse.Namespace, question: Callable[[Archive], Awaitable
     _log_to_stderr(loaded, "warning")
     import asyncio
 
-    from gateway import app
+    from gateway.app import offline
 
-    return asyncio.run(app.look(loaded, question))
+    return asyncio.run(offline.look(loaded, question))
 
 
 def _ask(arguments: argparse.Namespace, question: Callable[[Control], Awaitable[JsonObject]]) -> JsonObject:
@@ -345,9 +337,9 @@ def _ask(arguments: argparse.Namespace, question: Callable[[Control], Awaitable[
     _log_to_stderr(loaded, "warning")
     import asyncio
 
-    from gateway import app
+    from gateway.app import offline
 
-    return asyncio.run(app.control(loaded, question))
+    return asyncio.run(offline.control(loaded, question))
 
 
 def _harmless(text: str) -> str:
@@ -362,21 +354,21 @@ def _mcp_list(arguments: argparse.Namespace) -> int:
     _log_to_stderr(loaded, "error")
     import asyncio
 
-    from gateway import app
+    from gateway.app import offline
     from gateway.log import redact
     from gateway.mcp.servers import as_text
 
-    print(_harmless(redact(as_text(asyncio.run(app.mcp_servers(loaded))))))
+    print(_harmless(redact(as_text(asyncio.run(offline.mcp_servers(loaded))))))
     return OK
 
 
 def _slack_manifest(arguments: argparse.Namespace) -> int:
     import json
 
-    from gateway import app
+    from gateway.app import slack
 
     url = "" if arguments.socket else arguments.http
-    print(json.dumps(app.slack_app(_load(arguments), arguments.account, url), ensure_ascii=False, indent=2))
+    print(json.dumps(slack.manifest(_load(arguments), arguments.account, url), ensure_ascii=False, indent=2))
     return OK
 
 

@@ -138,8 +138,10 @@ def _config(loaded: Loaded) -> Iterator[Finding]:
 
 def _secrets(loaded: Loaded) -> Iterator[Finding]:
     states = config.secrets_set(loaded.settings)
-    known = [f"{name} set" for name, is_set in states.items() if is_set]
-    yield Finding(Level.OK, "secrets", ", ".join([*known, f"{len(states) - len(known)} unset"]))
+    known = [name for name, is_set in states.items() if is_set]
+    rest = len(states) - len(known)
+    told = f"set: {', '.join(known)}; {rest} others are not" if known else f"none of {rest} is set"
+    yield Finding(Level.OK, "secrets", told)
 
 
 def _home(loaded: Loaded) -> Iterator[Finding]:
@@ -299,7 +301,7 @@ def _http(loaded: Loaded) -> Iterator[Finding]:
                 "set [http] port to a free one (0 picks one), or host",
             )
     else:
-        yield Finding(Level.OK, "http", f"{place} is free")
+        yield Finding(Level.OK, "http", f"{place} is free; the chat page and the API will be there")
 
 
 def _bind_problem(http: HttpSettings) -> str:
@@ -338,7 +340,7 @@ def _sandbox(loaded: Loaded) -> Iterator[Finding]:
 
     sandbox = open_sandbox(settings.sandbox)
     if sandbox.tier is not Tier.NONE:
-        yield Finding(Level.OK, "exec", f"mode {settings.mode}, in {sandbox.note}")
+        yield Finding(Level.OK, "exec", f"the model's commands run in {sandbox.note} (mode {settings.mode})")
         return
     remedy = "install bubblewrap (or pip install 'crayfish-gateway[sandbox]'), or set [exec] sandbox"
     yield Finding(Level.WARN, "exec", f"mode {settings.mode}, {sandbox.note}", remedy)
@@ -482,7 +484,10 @@ def _model(model: ModelSettings, env: Mapping[str, str]) -> Finding:
     if plan:
         return Finding(Level.OK, "model", f"{plan.model} at {plan.base_url} ({plan.why})")
     keys = ", ".join(provider.env for provider in PROVIDERS)
-    text = "no key: a model server on this machine if one answers, else the demo model, which only echoes"
+    text = (
+        "no key is set, so it will be a model server on this machine, "
+        "or if none answers the demo model, which only echoes"
+    )
     return Finding(Level.WARN, "model", text, f"set one of {keys}, or [model] in the config file")
 
 

@@ -21,6 +21,8 @@ GatewayError                 every deliberate error; the message says what and w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class GatewayError(Exception):
     """Base of all errors below."""
@@ -100,3 +102,12 @@ class DeadRoute(DeliveryError):
 
 class ChannelStopped(SendError):
     """The platform refuses this account; listening again makes no sense until a person acts."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that task groups have wrapped, or the one itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from leaves(one)
+    else:
+        yield error

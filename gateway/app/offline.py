@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from gateway.app.bots import policies_of
 from gateway.app.control import control_of
 from gateway.app.initiative import heartbeat_of
 from gateway.app.parts import Parts, redactor_of, workspace_of, zone_of
-from gateway.app.tools import capabilities_of
+from gateway.app.tools import listed
 from gateway.bell import Bell
 from gateway.clock import SystemClock
 from gateway.config import Loaded, bundled
@@ -64,11 +65,11 @@ async def control(loaded: Loaded, question: Callable[[Control], Awaitable[JsonOb
         await migrate_store(db, bundled("migrations"))
         parts = _parts(loaded, db)
         beats = heartbeat_of(parts, Timer(parts.clock), Bell(), settings.heartbeat.model)
-        capabilities = capabilities_of(parts)
+        capabilities = functools.cache(lambda: listed(parts))
         stored = replace(
             control_of(parts, sent=_nobody_to_tell, changed=_nobody_to_tell),
             beats=lambda: beats,
-            capabilities=lambda: capabilities,
+            capabilities=capabilities,
             idle=db.exclusive,
         )
         return await question(stored)

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.app.initiative import schedules_of
 from gateway.app.parts import Parts
 from gateway.capabilities import Capabilities
 from gateway.commands import TABLE
+from gateway.errors import ToolError
 from gateway.recall import Recall
-from gateway.senses import Hearing, Sight
 from gateway.skills.packages import RESERVED, Packages
 from gateway.skills.roots import installed
 from gateway.skills.watch import Watch
@@ -23,7 +24,7 @@ from gateway.tools.box import Toolbox
 from gateway.tools.cron import cron_tool
 from gateway.tools.files import file_tools
 from gateway.tools.find import search_tool
-from gateway.tools.media import audio_tool, image_tool
+from gateway.tools.media import Listen, Look, audio_tool, image_tool
 from gateway.tools.memory import memory_tools
 from gateway.tools.message import Post, message_tool
 from gateway.tools.plan import todo_tool
@@ -49,6 +50,21 @@ def toolbox(parts: Parts, schedules: Schedules) -> tuple[Toolbox, Capabilities]:
     return tools, capabilities
 
 
+def listed(parts: Parts) -> Capabilities:
+    """Return what people switch where no turns run: all but what MCP servers and other packages bring."""
+    tools, capabilities = toolbox(parts, schedules_of(parts))
+    media = parts.settings.media
+    look, listen = (_nobody if model else None for model in (media.image_model, media.audio_model))
+    tools.give("media", media_tools(parts, look, listen))
+    tools.give("conversations", _talking(parts, Post(db=parts.db), Desk(db=parts.db, zone=parts.zone.key)))
+    capabilities.whole = False
+    return capabilities
+
+
+async def _nobody(*_: object) -> str:
+    raise ToolError("no gateway is running that could do it")
+
+
 def capabilities_of(parts: Parts, shelf: Shelf | None = None) -> Capabilities:
     """Return what people switch; without `shelf` the tools of skills are not offered."""
     packages = Packages(folder=installed(parts.loaded), wall=parts.clock.wall)
@@ -68,7 +84,7 @@ def recall_of(parts: Parts) -> Recall:
     return Recall(db=parts.db, clock=parts.clock, zone=parts.zone, encoder=parts.encoder)
 
 
-def media_tools(parts: Parts, look: Sight | None, listen: Hearing | None) -> Sequence[Tool]:
+def media_tools(parts: Parts, look: Look | None, listen: Listen | None) -> Sequence[Tool]:
     """Return the tools for which there is a model: who has none is not even offered them."""
     readable = functools.partial(_readable, parts)
     return [
@@ -90,7 +106,10 @@ def talking_tools(parts: Parts, turns: TurnRunner, worker: Worker) -> Sequence[T
         below=below,
         sent=worker.sender.bell.ring,
     )
-    desk = Desk(db=parts.db, zone=parts.zone.key, woken=worker.bell.ring)
+    return _talking(parts, post, Desk(db=parts.db, zone=parts.zone.key, woken=worker.bell.ring))
+
+
+def _talking(parts: Parts, post: Post, desk: Desk) -> Sequence[Tool]:
     return [message_tool(post), sessions_tool(desk), spawn_tool(desk), todo_tool(parts.db)]
 
 

@@ -12,7 +12,20 @@ from typing import TypeAlias
 
 from gateway.fence import defuse
 from gateway.redact import Redactor
-from gateway.types import INNER, PERSON, Address, AssistantEntry, Chat, Entry, Json, JsonObject, ToolEntry
+from gateway.types import (
+    INNER,
+    PERSON,
+    Address,
+    AssistantEntry,
+    Chat,
+    Entry,
+    Json,
+    JsonObject,
+    Kind,
+    Sender,
+    ToolEntry,
+    UserEntry,
+)
 
 LONGEST = 50_000
 """Characters of one entry that are kept."""
@@ -124,6 +137,12 @@ def text_of(content: Json) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] if part.get("type") == "text" else f"[{part['type']}]" for part in content)
+
+
+def user_entry(content: Json, where: Place, at: float) -> UserEntry:
+    """Return what a person said; who it was is known where only one writes."""
+    sender = where.address.chat if where.chat is Chat.DIRECT else ""
+    return UserEntry(text_of(content), Sender(sender), Kind.MESSAGE, at, where.chat)
 
 
 def tool_entry(call_id: Json, name: Json, content: Json, *, is_error: bool) -> ToolEntry:

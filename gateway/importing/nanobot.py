@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from pathlib import Path
 
-from gateway.importing.logs import UNREADABLE, Log, Place, Timed, place, seconds, text_of, tool_entry
-from gateway.importing.tree import Skipped, Tree, left_out, named_secrets, plain_files, plain_folders
-from gateway.types import (
-    Address,
-    AssistantEntry,
-    Chat,
-    Entry,
-    JsonObject,
-    Kind,
-    Sender,
-    ToolCall,
-    UserEntry,
+from gateway.importing.logs import (
+    UNREADABLE,
+    Log,
+    Place,
+    Timed,
+    place,
+    seconds,
+    text_of,
+    tool_entry,
+    user_entry,
 )
+from gateway.importing.tree import Skipped, Tree, left_out, named_secrets, plain_files, plain_folders
+from gateway.types import Address, AssistantEntry, Chat, Entry, JsonObject, ToolCall
 
 CONFIG = "config.json"
 
@@ -142,8 +142,7 @@ def read(row: JsonObject, where: Place, zone: tzinfo) -> Timed | None:
 def _message(row: JsonObject, where: Place, at: float) -> Entry | None:
     match row["role"]:
         case "user":
-            sender = where.address.chat if where.chat is Chat.DIRECT else ""
-            return UserEntry(text_of(row.get("content")), Sender(sender), Kind.MESSAGE, at, where.chat)
+            return user_entry(row.get("content"), where, at)
         case "assistant":
             reasoning = str(row.get("reasoning_content") or "")
             return AssistantEntry(text_of(row.get("content")), tuple(_calls(row)), reasoning)

@@ -8,20 +8,18 @@ from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from pathlib import Path
 
-from gateway.importing.logs import UNREADABLE, Log, Place, Timed, place, seconds, text_of, tool_entry
-from gateway.importing.tree import Skipped, Tree, left_out, named_secrets, plain_files, plain_folders
-from gateway.types import (
-    Address,
-    AssistantEntry,
-    Chat,
-    Entry,
-    JsonObject,
-    Kind,
-    NoteEntry,
-    Sender,
-    ToolCall,
-    UserEntry,
+from gateway.importing.logs import (
+    UNREADABLE,
+    Log,
+    Place,
+    Timed,
+    place,
+    seconds,
+    tool_entry,
+    user_entry,
 )
+from gateway.importing.tree import Skipped, Tree, left_out, named_secrets, plain_files, plain_folders
+from gateway.types import Address, AssistantEntry, Chat, Entry, JsonObject, NoteEntry, ToolCall
 
 CONFIG = "openclaw.json"
 
@@ -169,8 +167,7 @@ def read(row: JsonObject, where: Place, zone: tzinfo) -> Timed | None:
 def _message(message: JsonObject, where: Place, at: float) -> Entry | None:
     match message["role"]:
         case "user":
-            sender = where.address.chat if where.chat is Chat.DIRECT else ""
-            return UserEntry(text_of(message["content"]), Sender(sender), Kind.MESSAGE, at, where.chat)
+            return user_entry(message["content"], where, at)
         case "assistant":
             return _assistant(message)
         case "toolResult":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.clock import Clock
-from gateway.errors import ToolError
+from gateway.errors import ToolError, leaves
 from gateway.mcp.listing import Listing, listing
 from gateway.redact import Redactor
 from gateway.types import Json, JsonObject
@@ -290,16 +290,7 @@ class Server:
 
 def cause(error: Exception, gone: str) -> str:
     """Return why a connection has ended, in a few words; that it was lost tells the least."""
-    causes = list(_leaves(error))
+    causes = list(leaves(error))
     known = [one for one in causes if isinstance(one, ToolError)]
     told = next((str(one) for one in known if not isinstance(one, Lost)), "")
     return (told or gone or f"{type(causes[0]).__name__}: {causes[0]}")[:300]
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors that task groups have wrapped, or the one itself."""
-    if isinstance(error, BaseExceptionGroup):
-        for one in error.exceptions:
-            yield from _leaves(one)
-    else:
-        yield error

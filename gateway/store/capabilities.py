@@ -96,13 +96,14 @@ def bindings(tx: Connection) -> list[Binding]:
     return [Binding(Sort(row.kind), row.name, row.agent, row.user) for row in tx.execute(_BOUND)]
 
 
-def mirror(tx: Connection, found: Sequence[Capability], sorts: Collection[Sort]) -> bool:
-    """Make the rows of some sorts say what there is now; return whether anything was different.
+def mirror(tx: Connection, found: Sequence[Capability], whole: Collection[Sort]) -> bool:
+    """Make the rows say what there is now; return whether anything was different.
 
-    What people have switched or removed stays so for tools. For skills the disk decides: whoever puts a
-    skill back, or switches it on, has it again.
+    Of the sorts in `whole` that is all; of others more may be there. What people have switched or removed
+    stays so for tools. For skills the disk decides: whoever puts a skill back, or switches it on, has it
+    again.
     """
-    known = {(one.sort, one.name): one for one in listed(tx) if one.sort in sorts}
+    known = {(one.sort, one.name): one for one in listed(tx)}
     changed = False
     for one in found:
         before = known.pop((one.sort, one.name), None)
@@ -110,7 +111,7 @@ def mirror(tx: Connection, found: Sequence[Capability], sorts: Collection[Sort])
         if now != before:
             _put(tx, now)
             changed = True
-    for sort, name in [key for key, one in known.items() if one.here]:
+    for sort, name in [key for key, one in known.items() if one.here and one.sort in whole]:
         tx.execute(sa.update(capability).where(_c.kind == sort, _c.name == name).values(here=False))
         changed = True
     if changed:

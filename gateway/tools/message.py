@@ -40,15 +40,15 @@ LONGEST_LABEL = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
-    """What sending needs: the outbox, and what each channel can carry.
+    """What sending needs: the outbox, and what each channel can carry; none carries anything unless told so.
 
     `below` names a file as deliveries do, from the agent's name and a path in its workspace.
     """
 
     db: Database
-    pieces: Callable[[Address, str], Sequence[str]]
-    sends_files: Callable[[Address], bool]
-    below: Callable[[ToolContext, str], str]
+    pieces: Callable[[Address, str], Sequence[str]] = field(default=lambda _address, text: [text])
+    sends_files: Callable[[Address], bool] = field(default=lambda _address: False)
+    below: Callable[[ToolContext, str], str] = field(default=lambda _context, path: path)
     sent: Callable[[], None] = field(default=lambda: None)
 
     async def reached(self, address: Address) -> Address:
@@ -85,11 +85,10 @@ def message_tool(post: Post) -> FunctionTool:
         files: list[str] | None = None,
         buttons: list[str] | None = None,
     ) -> str:
-        """Send a message now, before your reply or to another chat. Don't repeat it in your reply.
+        """Send a message now, or to another chat; your reply doesn't repeat it.
 
-        to: a conversation as `sessions` lists it; empty is this one
-        files: paths of files to send along
-        buttons: labels; pressing one comes back as a message
+        to: a conversation as sessions lists it
+        buttons: a press comes back as a message
         """
         named = _address(to) or context.place or context.address
         target = await post.reached(named) if named.channel == PERSON else named

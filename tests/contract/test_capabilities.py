@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway import app, config
+from gateway import config
+from gateway.app import offline, opening
 from gateway.capabilities import Capabilities, as_text, in_full
 from gateway.cli import main
 from gateway.clock import SystemClock
@@ -23,7 +25,7 @@ from gateway.skills.declared import Declared
 from gateway.skills.packages import Packages
 from gateway.store import capabilities as store
 from gateway.store.capabilities import Capability
-from gateway.store.engine import Database
+from gateway.store.engine import Database, open_database
 from gateway.tools.base import Group, ToolContext
 from gateway.tools.box import Toolbox
 from gateway.tools.plugins import load_plugins
@@ -102,11 +104,7 @@ class Office:
     def skills(self, agent: str = "main", **where: Any) -> list[str]:
         """Return the skills that a turn is told of."""
         xml = self.capabilities.available(self.capabilities.skills[agent], situation(agent=agent, **where))
-        return [
-            line.removeprefix("<name>").removesuffix("</name>")
-            for line in xml.splitlines()
-            if "<name>" in line
-        ]
+        return sorted(re.findall(r"^- ([\w-]+)", xml, re.MULTILINE))
 
     async def do(self, action: str, name: str, kind: str = "", agent: str = "", user: str = "") -> str:
         """Act, and begin the next turn."""
@@ -207,6 +205,17 @@ class TestRows:
         await self.mirror(db, self.row("a"), self.row("s", Sort.SKILL))
         await db.write(lambda tx: store.mirror(tx, [], [Sort.SKILL]))
         assert await self.state(db) == {"a": (True, True, False), "s": (True, False, False)}
+
+    async def test_of_a_sort_that_was_looked_at_in_part_nothing_is_gone(self, db: Database) -> None:
+        await self.mirror(db, self.row("a"), self.row("b"))
+        await db.write(lambda tx: store.switch(tx, Sort.TOOL, "a", on=False))
+        found = [self.row("a", version="2"), self.row("new")]
+        assert await db.write(lambda tx: store.mirror(tx, found, [Sort.SKILL]))
+        assert await self.state(db) == {
+            "a": (False, True, False),
+            "b": (True, True, False),
+            "new": (True, True, False),
+        }
 
     async def test_a_binding_is_there_once(self, db: Database) -> None:
         await self.mirror(db, self.row("a"))
@@ -606,13 +615,51 @@ class TestCommandLine:
         assert run("remove", "weather")[0] == 2
         assert run("show", "nothing")[0] == 2
 
+    def test_the_tools_of_the_program_are_listed_and_switched_before_any_gateway_has_run(
+        self, home: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = str(write_config(home))
+
+        def run(*arguments: str) -> str:
+            assert main(["tools", *arguments, "--config", file]) == 0
+            return capsys.readouterr().out
+
+        listed = json.loads(run("list", "--kind", "tool", "--json"))["capabilities"]
+        assert {"read", "cron", "memory_search", "message", "sessions", "spawn", "todo", "web_fetch"} <= {
+            one["name"] for one in listed
+        }
+        assert all(one["system"] and one["here"] for one in listed)
+        assert run("disable", "web_fetch") == "web_fetch is off\n"
+        assert "web_fetch (tool, off, system)" in run("list")
+        assert "gateway.tools.web:web_fetch" in run("show", "web_fetch")
+
+    def test_what_only_a_gateway_finds_stays_known_beside_it(
+        self, home: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        file = write_config(home)
+        assert main(["tools", "list", "--config", str(file)]) == 0
+        loaded = config.load(file, {"CRAYFISH_HOME": str(home)}, home)
+
+        async def meet() -> None:
+            db = await open_database(loaded.settings.store.url, SystemClock())
+            theirs = Capability(
+                sort=Sort.TOOL, name="mcp__time__now", entry="mcp", description="Tell the time."
+            )
+            await db.write(lambda tx: store.mirror(tx, [theirs], []))
+            await db.close()
+
+        asyncio.run(meet())
+        capsys.readouterr()
+        assert main(["tools", "list", "--config", str(file)]) == 0
+        assert "mcp__time__now (tool, on): Tell the time." in capsys.readouterr().out
+
 
 class TestThroughARunningGateway:
     @pytest.fixture
     async def running(self, home: Path) -> AsyncIterator[config.Loaded]:
         """The configuration of a gateway that is running."""
         loaded = config.load(write_config(home), {"CRAYFISH_HOME": str(home)}, home)
-        gateway = await app.open_gateway(loaded, SystemClock(), env={})
+        gateway = await opening.open_gateway(loaded, SystemClock(), env={})
         stop = asyncio.Event()
         serving = asyncio.create_task(gateway.run(stop))
         port = int(str(gateway.channels["web"].status()["url"]).rpartition(":")[2])
@@ -623,17 +670,17 @@ class TestThroughARunningGateway:
 
     async def test_it_is_asked_over_http_and_obeys_at_once(self, running: config.Loaded) -> None:
         async def act(action: str, name: str) -> JsonObject:
-            return await app.control(
+            return await offline.control(
                 running, lambda control: control.tool(action, name, kind="", agent="", user="")
             )
 
-        listed = await app.control(running, lambda control: control.tools("tool", 200, 0))
+        listed = await offline.control(running, lambda control: control.tools("tool", 200, 0))
         names = {one["name"]: one for one in listed["capabilities"]}
         assert {"read", "cron", "message", "skill_install"} <= set(names)
         assert all(one["system"] for one in names.values())
         assert await act("disable", "web_fetch") == {"text": "web_fetch is off"}
         assert "comes with Crayfish" in (await act("remove", "web_fetch"))["problem"]
-        listed = await app.control(running, lambda control: control.tools("tool", 200, 0))
+        listed = await offline.control(running, lambda control: control.tools("tool", 200, 0))
         assert not {one["name"]: one["active"] for one in listed["capabilities"]}["web_fetch"]
 
     @pytest.mark.parametrize(
