@@ -22,7 +22,17 @@ from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 from gateway.channel import Accept
 from gateway.clock import Clock, SystemClock
 from gateway.errors import DeliveryRetry, StoreError
-from gateway.feed import Delta, Event, Feed, Restarted, Subscription, ToolEnded, ToolStarted, TurnEnded
+from gateway.feed import (
+    Delta,
+    Event,
+    Feed,
+    Restarted,
+    Subscription,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnGone,
+)
 from gateway.types import Address, JsonObject, Outgoing, Receipt, Sender, Stimulus
 
 PROMPT = "you> "
@@ -32,7 +42,7 @@ LONGEST_ARGS = 100
 """Characters of a tool's arguments that are shown."""
 
 WAITS = 3
-"""The exit code of a script whose line waits for a person to allow something."""
+"""The exit code of a script whose line waits for a person to allow something, or for another day."""
 
 GRACE = 10.0
 """Seconds after a turn's end in which its reply must come through the outbox; then it is shown anyway."""
@@ -261,7 +271,8 @@ class Console:
     """The channel `console`. `listen` returns at `/exit` or when there are no more lines.
 
     A script's lines are answered one by one; a person's go in at once, so that `/stop` is heard. Where a
-    script would have to allow something, it is shown the question, and that is the end: `code` is `WAITS`.
+    script would have to allow something, or to wait for another day, it is shown the question or the notice,
+    and that is the end: `code` is `WAITS`.
     """
 
     feed: Feed
@@ -311,6 +322,8 @@ class Console:
         Raises: DeliveryRetry when the terminal is gone.
         """
         await asyncio.sleep(0)  # events published before this call are shown first
+        if message.key.startswith("limit:") and not self.terminal.interactive:
+            return Receipt(message.key)  # it comes once a day, but each line of a script is told by an event
         here = message.address == self.address
         show = self._screen.replaced if message.replaces else self._screen.reply
         try:
@@ -389,6 +402,13 @@ class Console:
                 self._screen.tool(name, args)
             case ToolEnded(plan=plan) if plan:
                 self._screen.plan(plan)
+            case TurnGone(notice=text, keys=keys) if text and self._asked in keys:
+                if not self.terminal.interactive:
+                    self._screen.reply(text)
+                    self._sent.append(text)
+                    self.code, self._final = WAITS, text
+                    self._ended.set()
+                    self._settle()
             case TurnEnded(text, keys):
                 self._screen.ended(text)
                 if self._asked in keys:
@@ -403,7 +423,8 @@ async def chat_over_http(
     """Talk with a running gateway through its HTTP face, in the web session `session`.
 
     Returns 0 at the end of input, 1 when the gateway can't be reached or refuses; the terminal says why.
-    Returns `WAITS` when a script's line waits for a person to allow something; the question was shown.
+    Returns `WAITS` when a script's line waits for a person to allow something, or for another day; the
+    question or the notice was shown.
     """
     place = terminal or stdio()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -426,6 +447,12 @@ async def chat_over_http(
     return 0
 
 
+def _what_for(answer: JsonObject) -> str:
+    """Return the question or the notice of a message that waits, "" if there is neither."""
+    question = answer.get("question")
+    return str(question["text"] if question else answer.get("notice", ""))
+
+
 @dataclass(slots=True)
 class _Remote:
     """A session of a gateway in another process."""
@@ -441,7 +468,7 @@ class _Remote:
         for pause in (0.5, 1, 2, 4, 8, None):
             try:
                 answer = await self._post(body)
-                while wait and answer.get("pending") and "question" not in answer:
+                while wait and answer.get("pending") and not _what_for(answer):
                     answer = await self._post(body)
             except _Refused as error:
                 self.screen.reply(f"! {error}")
@@ -456,11 +483,9 @@ class _Remote:
         return 1
 
     def _answered(self, answer: JsonObject) -> int:
-        question = answer.get("question")
-        said = question["text"] if question else answer.get("reply")
-        if said:
+        if said := answer.get("reply") or _what_for(answer):
             self.screen.reply(said)
-        return WAITS if question else 0
+        return WAITS if _what_for(answer) else 0
 
     async def _post(self, body: JsonObject) -> JsonObject:
         async with self.client.post("api/chat", json=body) as response:

@@ -55,6 +55,10 @@ class Allowance:
             key = f"{situation.place.channel}:{who}"
             if wait := self.rates.wait(key, situation.standing, self.clock.now()):
                 return Hold(wait)
+        return await self.used_up(claim, situation)
+
+    async def used_up(self, claim: Claim, situation: Situation) -> Hold | None:
+        """Return why no more may be spent on a conversation today, None if it may. Raises: StoreError."""
         sender = _counted(situation) if self.caps.sender_tokens else None
         if sender is None and not self.caps.limit_days:
             return None

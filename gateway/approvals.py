@@ -58,6 +58,10 @@ class Question:
 class Checks(Protocol):
     """The tools of a conversation, as far as they say what needs a person."""
 
+    def own_name(self, name: str) -> str:
+        """Return what a tool is called that a model may call by another name from habit."""
+        ...
+
     async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None: ...
 
 
@@ -85,7 +89,7 @@ class Approver:
             return verdict
         asked = claim.approvals.get(call.id)
         if asked is None:
-            return await self._first(claim, call, context, verdict)
+            return await self._first(claim, tools.own_name(call.name), call, context, verdict)
         if asked.state is State.ASKED:
             asked = await self._still_open(claim, asked)
         if asked.state is State.ASKED:
@@ -97,11 +101,12 @@ class Approver:
         return replace(context, approved=verdict.binding)
 
     async def _first(
-        self, claim: Claim, call: ToolCall, context: ToolContext, ask: Ask
+        self, claim: Claim, tool: str, call: ToolCall, context: ToolContext, ask: Ask
     ) -> ToolContext | ToolEntry | Question:
+        """Return what a call gets about which nobody was asked yet; `tool` is the own name of its tool."""
         rule = ask.rule
         if rule:
-            look = functools.partial(approvals.is_permitted, tool=call.name, rule=rule)
+            look = functools.partial(approvals.is_permitted, tool=tool, rule=rule)
             if await self.db.write(look, durable=False):
                 return replace(context, approved=ask.binding)
         situation = context.situation
@@ -115,7 +120,7 @@ class Approver:
             conversation_id=claim.conversation_id,
             seq=claim.calling,
             call_id=call.id,
-            tool=call.name,
+            tool=tool,
             title=_line(ask.title),
             binding=ask.binding,
             rule=ask.rule,

@@ -19,7 +19,7 @@ from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Said
 from gateway.store.usage import Ledger
 from gateway.types import Address, Chat, Level, Stimulus
-from gateway.usage import as_text
+from gateway.usage import Footer, as_text
 
 _COMMAND = re.compile(r"\A/([a-z][a-z0-9_]*)(@\w+)?:?(?:\s|\Z)", re.IGNORECASE)
 
@@ -55,7 +55,7 @@ TABLE = (
     Command("status", "model, session, channels"),
     Command("context", "what I am told, by size", where=_PRIVATE, needs=Level.OWNER),
     Command("whoami", "your id and this chat's", ("id",)),
-    Command("usage", "tokens and money of this chat", needs_in_group=Level.USER),
+    Command("usage", "what this chat took; tokens, full or off: below replies", needs_in_group=Level.USER),
     Command("cron", "reminders and schedules of this chat", where=_PRIVATE, needs=Level.USER),
     Command("tools", "what I can use here", needs=Level.USER, needs_in_group=Level.USER),
     Command("pairing", "who may talk to me (for my owner)", where=_PRIVATE, needs=Level.OWNER),
@@ -181,7 +181,10 @@ class Commands:
 
     def _usage(self, stimulus: Stimulus) -> Arrival:
         """Answer for the chat; for all of them only the owner, where nobody else reads."""
-        everything = stimulus.text.split()[1:] == ["all"]
+        words = stimulus.text.lower().split()[1:]
+        if len(words) == 1 and words[0] in set(Footer):
+            return Arrival(stimulus, functools.partial(_set_footer, Footer(words[0])))
+        everything = words == ["all"]
 
         def answer(tx: Connection, _which: int) -> str:
             today = date.fromisoformat(self.ledger.today())
@@ -260,6 +263,13 @@ class Commands:
             channels = {name: state.partition(" (")[0] for name, state in channels.items()}
         lines += [f"{name}: {state}" for name, state in channels.items()]
         return "\n".join(lines)
+
+
+def _set_footer(wanted: Footer, tx: Connection, which: int) -> str:
+    store_usage.set_footer(tx, which, wanted)
+    if wanted is Footer.OFF:
+        return "My replies no longer say what they took."
+    return "From now on the last line of each reply says what it took. /usage off ends that."
 
 
 def _named(stimulus: Stimulus) -> Command | None:

@@ -178,8 +178,14 @@ def cut(entries: Sequence[Entry], limits: Limits, reason: Reason) -> int:
     return chosen if gone else 0
 
 
+def earlier(entries: Sequence[Entry]) -> str:
+    """Return the summary that a transcript begins with, "" if there is none."""
+    first = entries[0] if entries else None
+    return first.text if isinstance(first, NoteEntry) and not first.lost else ""
+
+
 def _pinned(entries: Sequence[Entry]) -> int:
-    return 1 if entries and isinstance(entries[0], NoteEntry) else 0
+    return 1 if earlier(entries) else 0
 
 
 def _ends(entry: Entry) -> bool:

@@ -30,7 +30,6 @@ from gateway.types import (
     AssistantEntry,
     Entry,
     Kind,
-    NoteEntry,
     Outgoing,
     Sender,
     ToolCall,
@@ -168,6 +167,10 @@ class Compactor:
             return None
         return await self._unasked(claim, means(), Reason.OVERFLOW)
 
+    async def refuse(self, claim: Claim, problem: str) -> Claim:
+        """Tell whoever asked for a summary why there is none. Raises: LeaseLost, StoreError."""
+        return await self.journal.let_be(claim, [_answer(claim, FAILED.format(problem=problem))])
+
     def noted(self, claim: Claim, prompt: Prompt, reply: Reply) -> None:
         """Remember what a prompt weighed, if it held the whole transcript."""
         entries = claim.transcript
@@ -194,9 +197,8 @@ class Compactor:
         except (ModelError, TimeoutError, _UnusableError) as error:
             log.warning("compaction.failed", extra={"problem": _reason(error)})
             await self.journal.charge(claim, bill.usage, (self.model or means.model).name)
-            failed = FAILED.format(problem=_reason(error))
-            return await self.journal.let_be(claim, [_answer(claim, failed)])
-        gone = at - isinstance(claim.transcript[0], NoteEntry)
+            return await self.refuse(claim, _reason(error))
+        gone = at - bool(compaction.earlier(claim.transcript))
         return await self._commit(claim, note, at, _answer(claim, _DONE.format(gone=gone, kept=note.kept)))
 
     async def _unasked(self, claim: Claim, means: Means, reason: Reason) -> Claim | None:
@@ -313,7 +315,7 @@ class _Summariser:
         return await self._fold(entries, focus, room // 16)
 
     async def _fold(self, entries: Sequence[Entry], focus: str, room: int) -> tuple[UserEntry, str]:
-        text = entries[0].text if isinstance(entries[0], NoteEntry) else ""
+        text = compaction.earlier(entries)
         question = _question("")
         for chunk in compaction.chunks(compaction.material(entries, self.zone), max(room, 1000)):
             question = _question(compaction.request(chunk, text, focus))

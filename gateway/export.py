@@ -146,7 +146,8 @@ class Archive:
                 failed = ", failed" if entry.is_error else ""
                 text = f"#### Result of {_plain(entry.name)}{failed}\n\n{_indented(entry.text)}"
             case NoteEntry():
-                text = f"### Summary of what came before, {when}\n\n{entry.text}"
+                title = "Unreadable entry" if entry.lost else "Summary of what came before"
+                text = f"### {title}, {when}\n\n{entry.text}"
         return f"\n{self.redact(text)}\n".encode("utf-8", "replace").decode()
 
 

@@ -74,9 +74,14 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class TurnGone:
-    """The turn was stopped, lost or put off, and says nothing more; the next one may have started before."""
+    """The turn was stopped, lost or put off, and says nothing more; the next one may have started before.
+
+    `notice` is what people are told of one that waits for another day, and `keys` are the stimuli that wait.
+    """
 
     turn: str
+    notice: str = ""
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from gateway.store.inbox import get_fact, set_fact
 from gateway.store.retention import Found, Gone, Key, Session, Sweep
 from gateway.tools.box import RESULTS
 from gateway.tools.paths import reach
-from gateway.types import PERSON, ROOMS, Address, Chat, Sender, Situation
+from gateway.types import FORWARDED, PERSON, ROOMS, Address, Chat, Sender, Situation
 from gateway.workspace import room
 
 log = logging.getLogger(__name__)
@@ -42,14 +42,15 @@ DONE = "retention.at"
 """The fact that says when it last was done, in UNIX seconds."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_MEDIA = re.compile(r"media/\d+-[^/]+")
+_MEDIA = re.compile(rf"(?:{FORWARDED}/)?media/\d+-[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ages:
     """How many seconds what is settled stays.
 
-    Of ended sessions `transcripts` is their age and `megabytes` their size in all; 0 is no limit.
+    `usage` is for the sums of what models took. Of ended sessions `transcripts` is their age and `megabytes`
+    their size in all. Of these three 0 is no limit.
     """
 
     messages: float = 7 * DAY
@@ -57,6 +58,7 @@ class Ages:
     unreadable: float = 30 * DAY
     group_talk: float = 7 * DAY
     results: float = 7 * DAY
+    usage: float = 365 * DAY
     transcripts: float = 0.0
     megabytes: int = 0
 
@@ -111,8 +113,11 @@ class Retention:
             (store.POISON, ages.unreadable),
         )
         gone = {sweep.name: await self._sweep(sweep, now - age) for sweep, age in sweeps}
+        wall = self.clock.wall()
+        # Days are those of the clock on the wall.
+        gone["usage"] = await self._sweep(store.USAGE, wall - ages.usage) if ages.usage else 0
         gone["entry"] = await self._transcripts(now)
-        old = self.clock.wall() - ages.results
+        old = wall - ages.results
         gone["results"] = await asyncio.to_thread(lambda: sum(_expire(one, old) for one in self.workspaces))
         noted = str(self.clock.wall())
         await self.db.write(lambda tx: set_fact(tx, DONE, noted), durable=False)

@@ -28,6 +28,7 @@ from gateway.sentinels import ACK_MAX_CHARS, Gate, looks_like_call, visible
 from gateway.steps import Ask, Rest, Run, RunOnce, Settle, is_open, next_step
 from gateway.store.journal import Claim, Ended, Journal, turn_kind
 from gateway.store.outbox import Delivery, Outbox
+from gateway.store.usage import calls_of
 from gateway.tools.base import ToolContext
 from gateway.tools.files import exists
 from gateway.transcript import (
@@ -37,6 +38,7 @@ from gateway.transcript import (
     is_stuck,
     may_be_silent,
     newest_message,
+    passes_on,
     rounds,
     running,
     situation_of,
@@ -61,6 +63,7 @@ from gateway.types import (
     Usage,
     UserEntry,
 )
+from gateway.usage import USED_UP, Footer, footer
 from gateway.vision import pictures, recent
 from gateway.workspace import below_agent, make_room, room
 
@@ -257,7 +260,7 @@ class TurnRunner:
             ):
                 case Rest():
                     if claim.wanted is not None:
-                        claim = await self.compactor.before(claim, self._means(claim))
+                        claim = await self._sum_up(claim)
                     return await self._leave(claim)
                 case Ask():
                     claim = claim if fresh else await self.journal.absorb(claim)
@@ -282,6 +285,12 @@ class TurnRunner:
             fresh = False
         return await self._leave(claim, retry_after=0)
 
+    async def _sum_up(self, claim: Claim) -> Claim:
+        """Make the summary that a person asked for, or say why there is none today."""
+        if self.allowance and await self.allowance.used_up(claim, self._here(claim)[1]):
+            return await self.compactor.refuse(claim, USED_UP)
+        return await self.compactor.before(claim, self._means(claim))
+
     async def _put_off(self, claim: Claim, hold: Hold) -> list[Delivery]:
         """Let go of a turn that must not ask the model now: its messages wait, unless nobody waits for it."""
         if turn_kind(claim.transcript) is not Kind.MESSAGE:
@@ -293,7 +302,7 @@ class TurnRunner:
             [notice] if hold.text else [],
             retry_after=hold.seconds,
         )
-        self.feed.publish(claim.seen_at, TurnGone(_name(claim)))
+        self.feed.publish(claim.seen_at, TurnGone(_name(claim), hold.text, claim.keys))
         return deliveries
 
     async def _leave(self, claim: Claim, retry_after: float | None = None) -> list[Delivery]:
@@ -538,13 +547,15 @@ class TurnRunner:
             conversation_id=claim.conversation_id,
             turn=claim.turn,
             seq=claim.calling,
-            tainted=situation.kind is Kind.SUBAGENT or any(untrusted for untrusted, _ in used),
+            tainted=situation.kind is Kind.SUBAGENT
+            or passes_on(turn)
+            or any(untrusted for untrusted, _ in used),
             has_read=any(private for _, private in used),
             said="\n".join(one.text for one in turn if isinstance(one, UserEntry) and one.aimed),
         )
 
     async def _call(self, agent: Agent, call: ToolCall, context: ToolContext) -> ToolEntry:
-        is_plan = call.name == PLAN
+        is_plan = agent.tools.own_name(call.name) == PLAN
         self.feed.publish(context.address, ToolStarted(call.name, {} if is_plan else call.args))
         result = await agent.tools.call(call, context)
         plan = result.text if is_plan and not result.is_error else ""
@@ -575,6 +586,8 @@ class TurnRunner:
         held_back = ""
         if kind is Kind.HEARTBEAT and shown and await self.beats.is_repeat(shown):
             held_back, shown = shown, ""
+        if kind is Kind.MESSAGE and shown and not final.is_error:
+            shown = await self._with_footer(claim, final, shown)
         messages = self._messages(claim, target, replace(composed, text=shown))
         reserved = bool(messages) and self.slots.acquire()
         deliveries: list[Delivery] = []
@@ -596,6 +609,17 @@ class TurnRunner:
         first = messages[0].key if messages and target == claim.seen_at else ""
         self.feed.publish(claim.seen_at, TurnEnded(shown, claim.keys, is_error=final.is_error, reply=first))
         return deliveries
+
+    async def _with_footer(self, claim: Claim, final: Final, shown: str) -> str:
+        """Return a reply with what its turn took below it, where people want to know that."""
+        if claim.footer is Footer.OFF:
+            return shown
+        which, turn = claim.conversation_id, claim.turn
+        made = await self.journal.db.write(lambda tx: calls_of(tx, which, turn), durable=False)
+        if final.usage is not None:
+            made.append((final.entry.model, final.usage))
+        line = footer(claim.footer, made, self.journal.ledger.prices)
+        return f"{shown}\n\n{line}" if line else shown
 
     def _ending(
         self, claim: Claim, kind: Kind, final: Final, shown: str, held_back: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
+from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from gateway.types import JsonObject, Standing, Usage
@@ -118,8 +119,8 @@ SHARE_OVER = (
     "You have used up what one person may use on a day. Your message is kept, and I go on with it tomorrow."
 )
 SHARE_OVER_HERE = "You have used up what one person may use on a day. Please ask me again tomorrow."
-STOPPED = "the budget of this day is used up"
-"""Why a turn that nobody waits for has ended."""
+USED_UP = "the budget of this day is used up"
+"""Why there is no summary today."""
 
 
 def amount(row: JsonObject) -> str:
@@ -135,6 +136,34 @@ def _money(row: JsonObject) -> str:
         return ""
     rest = f" and {row['unpriced']:,} tokens without a price" if row["unpriced"] else ""
     return f", ${row['usd']:.4f}{rest}"
+
+
+class Footer(StrEnum):
+    """How much of what a reply took stands below it."""
+
+    OFF = "off"
+    TOKENS = "tokens"
+    FULL = "full"
+
+
+def footer(which: Footer, made: Sequence[tuple[str, Usage]], prices: Mapping[str, Price]) -> str:
+    """Return the last line of a reply, from model and tokens of each call of its turn; "" for none."""
+    sent, got = sum(one.input for _, one in made), sum(one.output for _, one in made)
+    if which is Footer.OFF or not sent + got:
+        return ""
+    if which is Footer.TOKENS:
+        return f"— {sent:,} tokens in, {got:,} out"
+    priced = [(price_of(model, prices), one) for model, one in made]
+    row: JsonObject = {
+        "calls": len(made),
+        "input": sent,
+        "output": got,
+        "cached": sum(one.cached for _, one in made),
+        "unpriced": sum(one.input + one.output for price, one in priced if price is None),
+        "usd": sum(price.of(one) for price, one in priced if price is not None),
+    }
+    models = sorted({model for model, _ in made if model})
+    return f"— {', '.join([amount(row), *models])}"
 
 
 def as_text(title: str, today: JsonObject, month: JsonObject, *others: JsonObject) -> str:

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from adapters.web import wire
 from adapters.web.answer import as_json, ask, read_body
-from adapters.web.guard import Refusal
 from adapters.web.reads import Control
 
 USAGE_BY = ("day", "conversation", "model", "sender", "kind")
@@ -58,7 +57,7 @@ class AccessRoutes:
         body = wire.read_object(await read_body(request))
         action, dry_run = wire.read_text(body, "action"), wire.read_flag(body, "dry_run")
         if action not in BEAT_ACTIONS:
-            raise Refusal(400, "invalid_request", f"`action` must be one of {', '.join(BEAT_ACTIONS)}")
+            raise wire.bad(f"`action` must be one of {', '.join(BEAT_ACTIONS)}")
         return as_json(await ask(self.control.heartbeat(action, dry_run=dry_run)))
 
     async def _cron(self, request: web.Request) -> web.Response:
@@ -79,7 +78,7 @@ class AccessRoutes:
     async def _tools(self, request: web.Request) -> web.Response:
         kind, offset = request.query.get("kind", ""), wire.read_number(request.query, "offset", default=0)
         if kind not in KINDS:
-            raise Refusal(400, "invalid_request", "`kind` must be tool or skill, or left out")
+            raise wire.bad("`kind` must be tool or skill, or left out")
         return as_json(await ask(self.control.tools(kind, wire.read_limit(request.query), offset or 0)))
 
     async def _tool(self, request: web.Request) -> web.Response:
@@ -88,16 +87,16 @@ class AccessRoutes:
             wire.read_text(body, name) if body.get(name) else "" for name in ("kind", "agent", "user")
         )
         if kind not in KINDS:
-            raise Refusal(400, "invalid_request", "`kind` must be tool or skill, or left out")
+            raise wire.bad("`kind` must be tool or skill, or left out")
         action, name = wire.read_text(body, "action"), wire.read_text(body, "name")
         return as_json(await ask(self.control.tool(action, name, kind=kind, agent=agent, user=user)))
 
     async def _usage(self, request: web.Request) -> web.Response:
         by, days = request.query.get("by", "day"), request.query.get("days", "30")
         if by not in USAGE_BY:
-            raise Refusal(400, "invalid_request", f"`by` must be one of {', '.join(USAGE_BY)}")
+            raise wire.bad(f"`by` must be one of {', '.join(USAGE_BY)}")
         if not (days.isascii() and days.isdigit() and len(days) < 6 and 0 < int(days) <= LONGEST_USAGE):
-            raise Refusal(400, "invalid_request", f"`days` must be a number from 1 to {LONGEST_USAGE}")
+            raise wire.bad(f"`days` must be a number from 1 to {LONGEST_USAGE}")
         return as_json(await ask(self.control.usage(by, int(days))))
 
     async def _why(self, request: web.Request) -> web.Response:

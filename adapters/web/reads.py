@@ -46,6 +46,10 @@ class Reads(Protocol):
         """Return `{"text", "name", "buttons"}` of what must be allowed before this stimulus is answered."""
         ...
 
+    async def notice_of(self, key: str) -> str | None:
+        """Return what people were told if the turn for this stimulus waits for another day, else None."""
+        ...
+
     async def health(self) -> JsonObject:
         """Return `{"status": "ready" | "starting" | "draining" | "degraded", …}`, without secrets."""
         ...

@@ -258,8 +258,8 @@ class Web:
     async def _reply(self, key: str, watch: Watch, request: web.Request) -> JsonObject:
         """Wait for the turn that answers a stimulus, or for the answer of a command.
 
-        A turn that lets go may begin again, has been stopped, or asks whether it may go on, and another node
-        tells nothing at all: the store knows.
+        A turn that lets go may begin again, has been stopped, asks whether it may go on, or waits for another
+        day, and another node tells nothing at all: the store knows.
         """
         with suppress(TimeoutError, Ended):
             async with asyncio.timeout(self.patience):
@@ -276,12 +276,15 @@ class Web:
         return {"pending": True}
 
     async def _standing(self, key: str) -> JsonObject | None:
-        """Return the reply that a stimulus has got, or the question that stands before it."""
+        """Return the reply that a stimulus has got, or what stands before it: a question, or a budget."""
         reply = await ask(self.reads.reply_to(key))
         if reply is not None:
             return {"reply": reply}
         question = await ask(self.reads.question_of(key))
-        return None if question is None else {"pending": True, "question": question}
+        if question is not None:
+            return {"pending": True, "question": question}
+        notice = await ask(self.reads.notice_of(key))
+        return None if notice is None else {"pending": True, "notice": notice}
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         """Tell a client what happens in its session until it leaves or the server stops."""

@@ -62,9 +62,9 @@ def read_object(body: bytes) -> JsonObject:
     try:
         value = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise _bad("the body is not valid JSON") from None
+        raise bad("the body is not valid JSON") from None
     if not isinstance(value, dict):
-        raise _bad("the body must be a JSON object")
+        raise bad("the body must be a JSON object")
     return value
 
 
@@ -76,10 +76,10 @@ def read_chat(body: bytes) -> ChatRequest:
     value = read_object(body)
     message = value.get("message")
     if not isinstance(message, str):
-        raise _bad("`message` must be a string")
+        raise bad("`message` must be a string")
     text = storable(message)
     if not text.strip():
-        raise _bad("`message` is empty")
+        raise bad("`message` is empty")
     wait = read_flag(value, "wait")
     given = value.get("id")
     return ChatRequest(text, read_session(value), "" if given is None else _name(given, "id"), wait)
@@ -101,7 +101,7 @@ def read_text(values: Mapping[str, Json], name: str) -> str:
     """
     given = values.get(name)
     if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ARGUMENT:
-        raise _bad(f"`{name}` must be a text of at most {LONGEST_ARGUMENT} characters")
+        raise bad(f"`{name}` must be a text of at most {LONGEST_ARGUMENT} characters")
     return storable(given)
 
 
@@ -112,7 +112,7 @@ def read_flag(values: Mapping[str, Json], name: str) -> bool:
     """
     given = values.get(name, False)
     if not isinstance(given, bool):
-        raise _bad(f"`{name}` must be true or false")
+        raise bad(f"`{name}` must be true or false")
     return given
 
 
@@ -125,7 +125,7 @@ def read_number(values: Mapping[str, str], name: str, *, default: int | None = N
     if text is None:
         return default
     if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
-        raise _bad(f"`{name}` must be a number")
+        raise bad(f"`{name}` must be a number")
     return int(text)
 
 
@@ -215,11 +215,12 @@ def _short(value: Json) -> Json:
 
 def _name(value: Json, field: str) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
-        raise _bad(f"`{field}` must be 1 to 64 letters, digits, `-` or `_`")
+        raise bad(f"`{field}` must be 1 to 64 letters, digits, `-` or `_`")
     return value
 
 
-def _bad(message: str) -> Refusal:
+def bad(message: str) -> Refusal:
+    """Return the refusal of a request whose shape or values are wrong."""
     return Refusal(400, "bad_request", message)
 
 

@@ -153,6 +153,13 @@ def as_days_or_ever(text: str) -> str:
     return text
 
 
+def as_months_or_ever(text: str) -> str:
+    """Read a time that holds the running month, 0 for ever."""
+    if 0 < duration(text) < 32 * 86_400:
+        raise ValueError("must be at least 32d: the sums of this month need them (0d is for ever)")
+    return text
+
+
 def as_target(text: str) -> str:
     """Read where something is delivered."""
     if text in ("owner", "last", "none") or re.fullmatch(r"[a-z][a-z0-9_-]*:[^:\s]+(:\S+)?", text):

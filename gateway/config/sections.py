@@ -24,6 +24,7 @@ from gateway.config.kinds import (
     as_http_url_or_none,
     as_interval,
     as_minutes,
+    as_months_or_ever,
     as_owners,
     as_start_of_day,
     as_store_url,
@@ -258,6 +259,7 @@ class RetentionSettings(Section):
     verdicts: Annotated[Duration, AfterValidator(as_days)] = "30d"
     unreadable: Annotated[Duration, AfterValidator(as_days)] = "30d"
     results: Annotated[Duration, AfterValidator(as_days)] = "7d"
+    usage: Annotated[Duration, AfterValidator(as_months_or_ever)] = "365d"
     transcripts: Annotated[Duration, AfterValidator(as_days_or_ever)] = "0d"
     transcripts_mb: int = Field(default=0, ge=0)
 

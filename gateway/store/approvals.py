@@ -49,8 +49,9 @@ SAID: Mapping[State, str] = {
 class Approval:
     """A call that somebody was asked about.
 
-    `address` is where the question stands, `binding` what the decision rests on, `rule` what "always"
-    remembers. `expires_at` is in the database's time.
+    `tool` is the tool's own name, whatever the model called it. `address` is where the question stands,
+    `binding` what the decision rests on, `rule` what "always" remembers. `expires_at` is in the database's
+    time.
     """
 
     id: str

@@ -39,6 +39,7 @@ from gateway.types import (
     Usage,
     UserEntry,
 )
+from gateway.usage import Footer
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class Claim:
     `keys` are the stimuli that this turn answers. `approvals` are the questions about the open calls by
     call id; `waiting` tells whether somebody wrote since they were asked. `wanted` is what a summary that a
     person asked for must keep, None if nobody did. `person` is whose session it is or whom it works for, if
-    that is a session of several chats, and `route` the chat of it in which the person wrote last.
+    that is a session of several chats, and `route` the chat of it in which the person wrote last. `footer` is
+    what stands below its replies.
     """
 
     conversation_id: int
@@ -77,6 +79,7 @@ class Claim:
     wanted: str | None = None
     person: str = ""
     route: Address | None = None
+    footer: Footer = Footer.OFF
 
     @property
     def place(self) -> Address:
@@ -195,7 +198,7 @@ _CLAIM = (
     )
     .returning(
         *(_c.id, _c.address, _c.chat, _c.epoch, _c.attempt, _c.session, _c.turn, _c.next_seq, _c.started),
-        *(_c.note_seq, _c.kept_seq, _c.wants_note, _c.ready_at),
+        *(_c.note_seq, _c.kept_seq, _c.wants_note, _c.footer, _c.ready_at),
     )
 )
 _NEXT_READY = sa.select(
@@ -522,6 +525,7 @@ def _open(tx: Connection, row: sa.Row[Any], journal: Journal, now: float, until:
         started=row.started,
         transcript=transcript,
         wanted=row.wants_note,
+        footer=Footer(row.footer),
     )
     if transcript and not _rests(transcript):
         found = tx.execute(_KEYS, {"which": row.id, "in_turn": row.turn})

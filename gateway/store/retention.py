@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.store import search
 from gateway.store.codec import paths_of
-from gateway.store.tables import conversation, entry, inbound, outbound, poison, verdict
+from gateway.store.tables import conversation, entry, inbound, outbound, poison, usage, verdict
 from gateway.types import Address, Kind
 
 BATCH = 500
@@ -173,6 +174,15 @@ def _find_poison(tx: Connection, after: Key, before: float) -> Found:
     return Found(found, found[-1] if len(found) == BATCH else None)
 
 
+def _find_days(tx: Connection, after: Key, before: float) -> Found:
+    """Find the next day whose sums are old, by the clock on the wall: one day in a transaction."""
+    until = datetime.fromtimestamp(before, UTC).date().isoformat()
+    day = tx.execute(
+        sa.select(sa.func.min(usage.c.day)).where(usage.c.day > after, usage.c.day < until)
+    ).scalar_one()
+    return Found((), None) if day is None else Found((day,), day)
+
+
 def _delete_rows(key: sa.Column[Any], condition: sa.ColumnElement[bool]) -> Delete:
     statement = sa.delete(key.table).where(key.in_(sa.bindparam("keys", expanding=True)), condition)
     return lambda tx, keys: Gone(tx.execute(statement, {"keys": list(keys)}).rowcount)
@@ -183,6 +193,7 @@ BESIDE = Sweep("beside", _find_beside, _delete_inbound(_beside))
 LEFT = Sweep("outbound", _find_outbound, _delete_rows(outbound.c.id, _left))
 VERDICTS = Sweep("verdict", _find_verdicts, _delete_rows(verdict.c.id, sa.true()))
 POISON = Sweep("poison", _find_poison, _delete_rows(poison.c.key, sa.true()), "")
+USAGE = Sweep("usage", _find_days, _delete_rows(usage.c.day, sa.true()), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ _id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 # `attempt` counts claims since the transcript last grew; `started` names the ONCE call that may have run.
 # `note_seq` is the summary that the transcript begins with, 0 without one, `kept_seq` the first entry that
 # the model still sees; `wants_note` not null: a person asked for a summary, in which this is to be kept.
+# `footer` says how much of what a reply took stands below it.
 conversation = sa.Table(
     "conversation",
     meta,
@@ -34,6 +35,7 @@ conversation = sa.Table(
     sa.Column("note_seq", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("kept_seq", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("wants_note", sa.Text),
+    sa.Column("footer", sa.Text, nullable=False, server_default="off"),
     sa.Column("created_at", sa.Double, nullable=False),
 )
 sa.Index(
@@ -414,12 +416,12 @@ corpus = sa.Table(
     sa.Column("changes", sa.BigInteger, nullable=False, server_default="0"),
 )
 
-# How many passages have a term.
+# How many passages have a term. Terms are in the order of code points, whatever the language of the database.
 corpus_term = sa.Table(
     "corpus_term",
     meta,
     sa.Column("corpus_id", sa.ForeignKey("corpus.id"), primary_key=True),
-    sa.Column("term", sa.Text, primary_key=True),
+    sa.Column("term", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), primary_key=True),
     sa.Column("passages", sa.BigInteger, nullable=False),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -12,11 +13,22 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.clock import Clock, SystemClock
-from gateway.store.codec import decode_usage
+from gateway.store.codec import decode, decode_usage
 from gateway.store.dialect import PerDialect
-from gateway.store.tables import conversation, entry, outbound, usage
-from gateway.types import Address, Chat, Entry, JsonObject, Kind, Sender, Situation, Usage, UserEntry
-from gateway.usage import Price, Spent, day_of, price_of
+from gateway.store.tables import conversation, entry, inbound, outbound, usage
+from gateway.types import (
+    Address,
+    AssistantEntry,
+    Chat,
+    Entry,
+    JsonObject,
+    Kind,
+    Sender,
+    Situation,
+    Usage,
+    UserEntry,
+)
+from gateway.usage import Footer, Price, Spent, day_of, price_of
 
 LONGEST_TURN = 2000
 """Entries among which those of the newest turn are looked for."""
@@ -48,6 +60,8 @@ _TURN = sa.select(entry.c.usage).where(
     entry.c.usage.is_not(None),
 )
 
+
+_CALLS = _TURN.add_columns(entry.c.role, entry.c.body).order_by(entry.c.seq)
 
 UTC = ZoneInfo("UTC")
 
@@ -125,6 +139,22 @@ def of_turn(tx: Connection, conversation_id: int, turn: int) -> int:
     return sum(paid.input + paid.output for paid in map(decode_usage, found))
 
 
+def calls_of(tx: Connection, conversation_id: int, turn: int) -> list[tuple[str, Usage]]:
+    """Return model and tokens of each stored call of the newest turn of a conversation."""
+    rows = tx.execute(_CALLS, {"which": conversation_id, "in_turn": turn})
+    return [(_model(row.role, row.body), decode_usage(row.usage)) for row in rows]
+
+
+def _model(role: str, body: str) -> str:
+    one = decode(role, body)
+    return one.model if isinstance(one, AssistantEntry) else ""
+
+
+def set_footer(tx: Connection, conversation_id: int, which: Footer) -> None:
+    """Note how much of what a reply took stands below it in a conversation, from the next turn on."""
+    tx.execute(sa.update(conversation).where(conversation.c.id == conversation_id).values(footer=which))
+
+
 def report(tx: Connection, by: str, since: date, address: Address | None = None) -> JsonObject:
     """Return `{"by", "since", "rows", "total"}`: sums from a day on, by what `BY` names, as plain JSON.
 
@@ -161,6 +191,21 @@ _HELD = "limit:"
 def notice_key(day: str, conversation_id: int) -> str:
     """Return the key of the one notice that a conversation gets on a day."""
     return f"{_HELD}{day}:{conversation_id}"
+
+
+def notice_of(tx: Connection, key: str, day: str, now: float) -> str | None:
+    """Return what people were told if the turn that answers a stimulus was put off today, else None.
+
+    `day` is today, `now` the time of the store.
+    """
+    notice = sa.literal(f"{_HELD}{day}:") + sa.cast(conversation.c.id, sa.Text)
+    body = tx.execute(
+        sa.select(outbound.c.body)
+        .join(conversation, outbound.c.key == notice)
+        .join(inbound, inbound.c.conversation_id == conversation.c.id)
+        .where(inbound.c.key == key, conversation.c.ready_at > now)
+    ).scalar_one_or_none()
+    return None if body is None else str(json.loads(body)["text"])
 
 
 def wake(tx: Connection, day: str, now: float) -> int:

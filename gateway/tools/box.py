@@ -139,14 +139,18 @@ class Toolbox:
         """Return every tool by name with what keeps it away from a turn, None if nothing does."""
         return [(name, self._policy.denial(tool, situation)) for name, tool in self._tools.items()]
 
+    def own_name(self, name: str) -> str:
+        """Return what a tool is called that a model may call by another name from habit."""
+        return name if name in self._tools else ALIASES.get(name, name)
+
     def replayable(self, name: str) -> bool:
         """Return whether a call may run again after a crash; an unknown tool has no effect at all."""
-        tool = self._tools.get(self._known(name))
+        tool = self._tools.get(self.own_name(name))
         return tool is None or tool.replay is Replay.SAFE
 
     def brings(self, call: ToolCall) -> tuple[bool, bool]:
         """Return whether the result of a call is what strangers wrote, and whether it is private."""
-        tool = self._tools.get(self._known(call.name))
+        tool = self._tools.get(self.own_name(call.name))
         return (False, False) if tool is None else (tool.taints(_meant(call, tool)), tool.private)
 
     async def check(self, call: ToolCall, context: ToolContext) -> Ask | ToolEntry | None:
@@ -159,20 +163,20 @@ class Toolbox:
         try:
             return await tool.check(args, context)
         except ToolError as error:
-            return _failed(call, str(error))
+            return self._failed(call, str(error))
         except Exception as error:
             log.exception("The check of tool %s failed", call.name)
-            return _failed(call, f"{type(error).__name__}: {_plain(error)}; nothing was run")
+            return self._failed(call, f"{type(error).__name__}: {_plain(error)}; nothing was run")
 
     async def call(self, call: ToolCall, context: ToolContext) -> ToolEntry:
         """Run one call; whatever happens becomes its result. Only CancelledError comes out."""
         try:
             output = await self._run(call, context)
         except ToolError as error:
-            return _failed(call, self._redact(str(error)))
+            return self._failed(call, str(error))
         except Exception as error:
             log.exception("Tool %s failed", call.name)
-            return _failed(call, self._redact(f"{type(error).__name__}: {_plain(error)}"))
+            return self._failed(call, f"{type(error).__name__}: {_plain(error)}")
         text, attachments = (output, ()) if isinstance(output, str) else (output.text, output.attachments)
         # What takes longer than a moment is done where nobody waits for it.
         text = self._redact(text) if len(text) <= MAX_RESULT else await asyncio.to_thread(self._redact, text)
@@ -180,6 +184,10 @@ class Toolbox:
         if len(text) > MAX_RESULT:
             text = await self._shorten(text, call, context)
         return ToolEntry(call.id, call.name, text, attachments=attachments)
+
+    def _failed(self, call: ToolCall, problem: str) -> ToolEntry:
+        text = _BROKEN.sub("\ufffd", f"Error: {self._redact(problem)}")
+        return ToolEntry(call.id, call.name, text[:MAX_ERROR], is_error=True)
 
     async def _run(self, call: ToolCall, context: ToolContext) -> str | Output:
         tool = self._choose(call.name, context)
@@ -197,7 +205,7 @@ class Toolbox:
             ) from None
 
     def _choose(self, name: str, context: ToolContext) -> Tool:
-        tool = self._tools.get(self._known(name))
+        tool = self._tools.get(self.own_name(name))
         situation = context.situation
         here = [spec.name for spec in self.specs(situation)]
         if tool is None:
@@ -209,9 +217,6 @@ class Toolbox:
             why = f": {denial.reason}" if denial else ""
             raise ToolDenied(f"the tool {tool.name!r} is not available here{why}.")
         return tool
-
-    def _known(self, name: str) -> str:
-        return name if name in self._tools else ALIASES.get(name, name)
 
     async def _shorten(self, text: str, call: ToolCall, context: ToolContext) -> str:
         """Keep both ends, and the whole in a file (session-10)."""
@@ -257,10 +262,6 @@ def _meant(call: ToolCall, tool: Tool) -> JsonObject:
 
 def _spec(tool: Tool) -> ToolSpec:
     return ToolSpec(tool.name, tool.description, tool.parameters)
-
-
-def _failed(call: ToolCall, text: str) -> ToolEntry:
-    return ToolEntry(call.id, call.name, _BROKEN.sub("\ufffd", f"Error: {text}")[:MAX_ERROR], is_error=True)
 
 
 def _plain(error: Exception) -> str:

@@ -43,6 +43,7 @@ def upgrade() -> None:  # noqa: PLR0915 - the whole schema, a statement each
         sa.Column("note_seq", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("kept_seq", sa.BigInteger(), server_default="0", nullable=False),
         sa.Column("wants_note", sa.Text(), nullable=True),
+        sa.Column("footer", sa.Text(), server_default="off", nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("address"),
@@ -406,7 +407,7 @@ def upgrade() -> None:  # noqa: PLR0915 - the whole schema, a statement each
     op.create_table(
         "corpus_term",
         sa.Column("corpus_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("term", sa.Text(), nullable=False),
+        sa.Column("term", sa.Text().with_variant(sa.Text(collation="C"), "postgresql"), nullable=False),
         sa.Column("passages", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["corpus_id"], ["corpus.id"]),
         sa.PrimaryKeyConstraint("corpus_id", "term"),

@@ -44,7 +44,7 @@ def asks(
     binding: str = "b1", rule: str = "r1", detail: str = "rm -rf build"
 ) -> Callable[[ToolCall], Ask | None]:
     """Ask about each `act`."""
-    return lambda one: Ask("run a command", detail, binding, rule) if one.name == "act" else None
+    return lambda one: Ask("run a command", detail, binding, rule) if one.name in ("act", "do") else None
 
 
 class Desk:
@@ -222,6 +222,18 @@ class TestApprovals:
         assert desk.texts[-1] == "Taken back: 1. I will ask again."
         await desk.hear("three")
         assert len(desk.tools.ran) == 2
+
+    @pytest.mark.parametrize(("asked", "later"), [("do", "act"), ("act", "do")])
+    async def test_always_holds_for_a_tool_whatever_the_model_calls_it(
+        self, db: Database, clock: FakeClock, asked: str, later: str
+    ) -> None:
+        desk = Desk(db, clock, calls(call(asked)), "done", calls(call(later)), "done")
+        await desk.hear("one")
+        await desk.press("Always")
+        await desk.hear("two")
+        assert [name.split()[0] for name in desk.tools.ran] == [asked, later]
+        await desk.hear("/approvals")
+        assert "act: run a command" in desk.texts[-1]
 
     async def test_one_yes_is_for_one_call_even_if_ids_come_again(
         self, db: Database, clock: FakeClock

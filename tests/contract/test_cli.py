@@ -213,7 +213,7 @@ class TestDoctor:
     def test_secrets_that_are_set_are_named_the_others_counted(self, examine: Examine) -> None:
         (secrets,) = examine(f'[channels.telegram]\ntoken = "{TOKEN}"')["secrets"]
         unset = len(config.secrets_set(Settings())) - 1
-        assert secrets.text == f"channels.telegram.token set, {unset} unset"
+        assert secrets.text == f"set: channels.telegram.token; {unset} others are not"
 
     def test_secrets_in_a_file_that_others_can_read_are_a_warning(self, home: Path) -> None:
         file = home / "config.toml"

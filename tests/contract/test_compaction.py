@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from gateway.allowance import Allowance
 from gateway.commands import Commands
 from gateway.compaction import HEADINGS, Limits
-from gateway.compactor import NOTHING
+from gateway.compactor import FAILED, NOTHING
 from gateway.config import bundled
 from gateway.errors import LeaseLost, ModelBusy, PromptTooLong
 from gateway.feed import Compacted
@@ -29,8 +30,10 @@ from gateway.store.engine import Database
 from gateway.store.journal import Journal
 from gateway.store.notes import Note
 from gateway.store.tables import conversation, entry, usage
+from gateway.store.usage import Ledger
 from gateway.tools.base import Ask
 from gateway.types import Address, AssistantEntry, Entry, NoteEntry, Sender, ToolCall, ToolEntry
+from gateway.usage import DAY_OVER, USED_UP, Caps
 from gateway.workspace import Workspace
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, ScriptedTools, call, calls, people
@@ -695,6 +698,49 @@ class TestFlush:
         for number in range(4):
             await one.say(f"question {number}", group=True)
         assert self.flushes(one) == []
+
+
+class TestUsedUpDay:
+    """Once the budget of a day is used up, no summary is bought any more."""
+
+    @pytest.fixture
+    def one(self, db: Database, clock: FakeClock) -> World:
+        """Return a world in which four answers use up a day."""
+        allowance = Allowance(db=db, clock=clock, ledger=Ledger(clock=clock), caps=Caps(daily_tokens=48))
+        return world(db, clock, limits=replace(BY_COUNT, max_messages=7), allowance=allowance)
+
+    async def test_a_conversation_that_is_too_long_is_summed_up_when_its_turn_runs_tomorrow(
+        self, one: World, clock: FakeClock
+    ) -> None:
+        await chat(one, 5)
+        assert one.channel.texts[-1] == DAY_OVER
+        assert for_summary(one) == []
+        clock.time += 86_400
+        await one.settle()
+        assert len(for_summary(one)) == 1
+        assert one.channel.texts[-1] == "answer 5"
+
+    async def test_who_asks_for_a_summary_is_told_each_time_and_nothing_waits(
+        self, one: World, db: Database
+    ) -> None:
+        await chat(one, 4)
+        for _ in range(2):
+            await want(db)
+            await one.settle()
+        assert one.channel.texts[4:] == [FAILED.format(problem=USED_UP)] * 2
+        assert for_summary(one) == []
+        assert await db.write(lambda tx: tx.execute(sa.select(conversation.c.ready_at)).scalar_one()) is None
+
+    async def test_what_was_asked_for_before_a_message_waits_with_it(
+        self, one: World, db: Database, clock: FakeClock
+    ) -> None:
+        await chat(one, 4)
+        await want(db)
+        await one.say("question 5")
+        assert one.channel.texts[4:] == [DAY_OVER]
+        clock.time += 86_400
+        await one.settle()
+        assert [text.partition(":")[0] for text in one.channel.texts[5:]] == ["Done", "answer 5"]
 
 
 async def test_what_was_paid_for_nothing_counts(db: Database, clock: FakeClock) -> None:

@@ -243,6 +243,24 @@ async def test_a_script_that_would_have_to_allow_something_is_shown_the_question
     assert core.channel.code == WAITS
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["told now", "told before"])
+async def test_a_script_whose_line_waits_for_tomorrow_is_told_and_ends(
+    again: bool,
+) -> None:
+    async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
+        feed.publish(stimulus.address, TurnStarted())
+        feed.publish(stimulus.address, TurnGone("1.1", "Not before tomorrow.", (stimulus.key,)))
+        if not again:
+            await say(channel, "Not before tomorrow.", key="limit:2026-05-06:1")
+
+    paper, core = Paper().put("hello", "never sent", None), Core(talk)
+    await core.chat(paper)
+    assert paper.shown == "Not before tomorrow.\n"
+    assert len(core.taken) == 1
+    assert core.channel
+    assert core.channel.code == WAITS
+
+
 async def test_buttons_of_a_message_are_no_question() -> None:
     async def talk(channel: Console, feed: Feed, stimulus: Stimulus) -> None:
         tea = ((Button("Tea", "tea"),),)
@@ -499,6 +517,20 @@ async def test_a_script_is_shown_the_question_of_a_running_gateway_and_ends() ->
         paper = Paper().put("uptime", "never sent", None)
         assert await chat_over_http(at.web.url, "", "main", paper) == WAITS
         assert paper.shown == "May I?\n"
+        assert len(at.core.taken) == 1
+
+
+async def test_a_script_is_told_by_a_running_gateway_that_the_day_is_used_up_and_ends() -> None:
+    async with face() as at:
+
+        async def put_off(stimulus: Stimulus) -> None:
+            at.core.notices[stimulus.key] = "Not before tomorrow."
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+
+        at.core.on_stimulus = put_off
+        paper = Paper().put("hello", "never sent", None)
+        assert await chat_over_http(at.web.url, "", "main", paper) == WAITS
+        assert paper.shown == "Not before tomorrow.\n"
         assert len(at.core.taken) == 1
 
 

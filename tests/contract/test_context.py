@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gateway import config, context
-from gateway.app import prompt
+from gateway.app.console import prompt
 from gateway.cli import main
 from gateway.clock import SystemClock
 from gateway.context import Contexts

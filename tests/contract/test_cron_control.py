@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 import aiohttp
 import pytest
 
-from gateway import app, config, cron
+from gateway import config, cron
+from gateway.app import offline, opening
 from gateway.cli import main
 from gateway.clock import SystemClock
 from gateway.store.engine import Database, open_database
@@ -175,7 +176,7 @@ class TestThroughARunningGateway:
         """The configuration of a gateway that is running."""
         file = write_config(home)
         loaded = config.load(file, {"CRAYFISH_HOME": str(home)}, home)
-        gateway = await app.open_gateway(loaded, SystemClock(), env={})
+        gateway = await opening.open_gateway(loaded, SystemClock(), env={})
         stop = asyncio.Event()
         serving = asyncio.create_task(gateway.run(stop))
         port = int(str(gateway.channels["web"].status()["url"]).rpartition(":")[2])
@@ -185,12 +186,12 @@ class TestThroughARunningGateway:
         await gateway.close()
 
     async def test_the_command_line_asks_it_over_http(self, running: config.Loaded) -> None:
-        listed = await app.control(running, lambda control: control.cron("list", ""))
+        listed = await offline.control(running, lambda control: control.cron("list", ""))
         assert "“morning”" in listed["text"]
-        assert await app.control(running, lambda control: control.cron("rm", "morning")) == {
+        assert await offline.control(running, lambda control: control.cron("rm", "morning")) == {
             "text": "Removed: morning"
         }
-        problem = await app.control(running, lambda control: control.cron("rm", "morning"))
+        problem = await offline.control(running, lambda control: control.cron("rm", "morning"))
         assert "there is no schedule" in problem["problem"]
 
     @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway import app, config
+from gateway import config
+from gateway.app import offline, opening
 from gateway.cli import main
 from gateway.clock import SystemClock
 
@@ -48,7 +49,7 @@ class TestThroughARunningGateway:
     async def running(self, home: Path) -> AsyncIterator[config.Loaded]:
         """The configuration of a gateway that is running."""
         loaded = config.load(write_config(home), {"CRAYFISH_HOME": str(home)}, home)
-        gateway = await app.open_gateway(loaded, SystemClock(), env={})
+        gateway = await opening.open_gateway(loaded, SystemClock(), env={})
         stop = asyncio.Event()
         serving = asyncio.create_task(gateway.run(stop))
         port = int(str(gateway.channels["web"].status()["url"]).rpartition(":")[2])
@@ -71,9 +72,9 @@ class TestThroughARunningGateway:
             body = {"session": "main", "message": "hello", "wait": True}
             async with session.post("/api/chat", json=body) as answer:
                 assert answer.status == 200
-        told = await app.control(running, lambda control: control.heartbeat("now", dry_run=False))
+        told = await offline.control(running, lambda control: control.heartbeat("now", dry_run=False))
         assert told["text"].startswith("A heartbeat begins")
-        found = await app.control(running, lambda control: control.heartbeat("status", dry_run=False))
+        found = await offline.control(running, lambda control: control.heartbeat("status", dry_run=False))
         assert found["route"] == "web:main"
         assert found["every"] == 1800
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gateway import app, config
+from gateway import config
+from gateway.app import offline
 from gateway.cli import main
 from gateway.clock import SystemClock
 from gateway.errors import ConfigError
@@ -165,7 +166,7 @@ class Ours:
         return self.home / "workspace"
 
     async def take(self, program: str, folder: Path, *, dry: bool = False) -> str:
-        return await app.take_over(self.loaded, program, folder, dry=dry)
+        return await offline.take_over(self.loaded, program, folder, dry=dry)
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.home / "crayfish.db")) as connection:

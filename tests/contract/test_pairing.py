@@ -21,7 +21,7 @@ from aiohttp import ClientSession
 from adapters.web import Web
 from gateway import pairing
 from gateway.access import EVERYBODY, Policy, Rules
-from gateway.app import control
+from gateway.app.offline import control
 from gateway.bell import Bell
 from gateway.clock import SystemClock
 from gateway.commands import Commands

@@ -33,6 +33,16 @@ async def fail(context: ToolContext, how: str) -> str:
     raise (ToolError if how == "error" else ValueError)(f"no good: {KEY} at https://me:hunter2@host/")
 
 
+async def _never(_context: ToolContext, how: str) -> None:
+    raise (ToolError if how == "error" else ValueError)(f"no good: {KEY} at https://me:hunter2@host/")
+
+
+@tool(Replay.SAFE, Group.WEB, asks=_never)
+async def guarded(context: ToolContext, how: str) -> str:
+    """Never run: its check fails."""
+    return how
+
+
 @tool(Replay.SAFE, Group.WEB)
 async def long(context: ToolContext) -> str:
     """Return much."""
@@ -45,10 +55,16 @@ async def show(context: ToolContext) -> Output:
     return Output(f"it is {KEY}", (Attachment(kind=Media.IMAGE, path="a.png"),))
 
 
+def toolbox(known: Sequence[str] = (KEY,)) -> Toolbox:
+    return Toolbox((*FILE_TOOLS, fail, guarded, long, show), redact=Redactor(known))
+
+
+def owner_at(root: Path) -> ToolContext:
+    return ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c1")
+
+
 async def use(root: Path, name: str, known: Sequence[str] = (KEY,), **args: Json) -> ToolEntry:
-    box = Toolbox((*FILE_TOOLS, fail, long, show), redact=Redactor(known))
-    context = ToolContext(root, Address("web", "1"), Sender("1", "Ann", Level.OWNER), Chat.DIRECT, "c1")
-    return await box.call(ToolCall("c1", name, args), context)
+    return await toolbox(known).call(ToolCall("c1", name, args), owner_at(root))
 
 
 async def test_secrets_006_keys_in_a_file_are_masked_in_the_result(tmp_path: Path) -> None:
@@ -64,6 +80,14 @@ async def test_an_error_tells_no_secret(tmp_path: Path, how: str) -> None:
     result = await use(tmp_path, "fail", how=how)
     assert result.is_error
     assert result.text.endswith("no good: sk-pro***cD1e at https://***@host/")
+
+
+@pytest.mark.parametrize(("how", "more"), [("error", ""), ("bug", "; nothing was run")])
+async def test_why_a_call_is_refused_tells_no_secret(tmp_path: Path, how: str, more: str) -> None:
+    result = await toolbox().check(ToolCall("c1", "guarded", {"how": how}), owner_at(tmp_path))
+    assert isinstance(result, ToolEntry)
+    assert result.is_error
+    assert result.text.endswith(f"no good: sk-pro***cD1e at https://***@host/{more}")
 
 
 async def test_a_long_result_is_masked_in_the_file_that_keeps_it(tmp_path: Path) -> None:

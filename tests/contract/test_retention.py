@@ -6,6 +6,7 @@ import logging
 import os
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,16 +18,18 @@ from sqlalchemy.engine import Connection
 from gateway.channel import Poison
 from gateway.errors import DeliveryError
 from gateway.retention import Ages, Retention, is_due, surplus
-from gateway.store import beats, history, journal, outbox, retention
+from gateway.store import beats, history, journal, outbox, retention, tables, usage
 from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Inbox, get_fact
 from gateway.store.retention import Session
 from gateway.store.tables import entry, inbound, outbound, poison, verdict
+from gateway.store.usage import Ledger
 from gateway.store.verdicts import Dropped
-from gateway.types import Address, Attachment, Chat, Media, Outgoing, Sender, Situation
+from gateway.types import Address, Attachment, Chat, Media, Outgoing, Sender, Situation, Usage
+from gateway.usage import day_of
 from gateway.workspace import room
 from tests.fakes.clock import FakeClock
-from tests.fakes.scripted import ScriptedModel, call, calls, in_turn
+from tests.fakes.scripted import ScriptedModel, call, calls, in_turn, situation
 from tests.fakes.world import World, said
 
 DAY = 86_400.0
@@ -158,12 +161,16 @@ async def test_group_talk_that_was_never_read_goes_with_its_files(
 ) -> None:
     place = Address("fake", "-5")
     folder = room(tmp_path, Situation(place, place, Sender(""), Chat.GROUP))
-    for path in (folder / "media" / "1-0-cat.jpg", tmp_path / "media" / "9-0-own.jpg", tmp_path / "SOUL.md"):
+    forwarded = "rooms/forwarded/media/2-0-dog.jpg"
+    for path in (
+        *(folder / "media" / "1-0-cat.jpg", tmp_path / forwarded),
+        *(tmp_path / "media" / "9-0-own.jpg", tmp_path / "SOUL.md"),
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("x")
     pictures = tuple(
         Attachment(kind=Media.IMAGE, path=path)
-        for path in ("media/1-0-cat.jpg", "SOUL.md", "media/../SOUL.md")
+        for path in ("media/1-0-cat.jpg", forwarded, "SOUL.md", "media/../SOUL.md")
     )
     beside = replace(said("look", "-5", group=True), attachments=pictures, aimed=False)
     await Inbox(db).put([Arrival(beside, wakes=False)])
@@ -197,6 +204,32 @@ async def test_verdicts_and_what_could_not_be_read_go_after_a_month(db: Database
     gone = await night.run()
     assert (gone["verdict"], gone["poison"]) == (1, 1)
     assert await column(db, poison.c.key) == ["k2"]
+
+
+class TestUsage:
+    async def spend(self, db: Database, clock: FakeClock, *days_ago: float) -> None:
+        """Note a call on each of these days."""
+        for days in days_ago:
+            past = Ledger(clock=FakeClock(clock.time - days * DAY), zone=BERLIN)
+            await db.write(partial(past.charge, situation=situation(), paid=Usage(5, 1), model="m"))
+
+    async def test_sums_go_after_a_long_time_and_those_of_later_days_stay_as_they_were(
+        self, db: Database, clock: FakeClock, night: Retention
+    ) -> None:
+        await self.spend(db, clock, 500, 367, 367, 363, 30, 0)
+        since = day_of(clock.time - 364 * DAY, BERLIN)
+        before = await db.write(lambda tx: usage.report(tx, "day", since))
+        assert (await night.run())["usage"] == 2
+        assert await db.write(lambda tx: usage.report(tx, "day", since)) == before
+        assert len(await column(db, tables.usage.c.day)) == 3
+
+    async def test_they_stay_for_ever_if_that_is_wished(
+        self, db: Database, clock: FakeClock, night: Retention
+    ) -> None:
+        await self.spend(db, clock, 4000)
+        night.ages = Ages(usage=0)
+        await night.run()
+        assert len(await column(db, tables.usage.c.day)) == 1
 
 
 class TestTranscripts:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway import config
-from gateway.app import Gateway, open_gateway
+from gateway.app.opening import open_gateway
+from gateway.app.running import Gateway
 from tests.fakes.model_api import Call, FakeModelApi, reply, serving
 from tests.fakes.slack_api import (
     APP_TOKEN,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from adapters.slack.manifest import Features, app_manifest, needed_events, needed_scopes
-from gateway import app, doctor
+from gateway import doctor
+from gateway.app.slack import scopes
 from gateway.cli import main
 from gateway.config import SlackAccount
 from gateway.doctor import Level
@@ -98,7 +99,7 @@ def test_over_http_slack_posts_everything_to_one_address() -> None:
 def test_the_configuration_decides_what_is_asked_for(
     settings: JsonObject, wanted: set[str], unwanted: set[str]
 ) -> None:
-    asked = set(app.slack_scopes(SlackAccount.model_validate(settings)))
+    asked = set(scopes(SlackAccount.model_validate(settings)))
     assert wanted <= asked
     assert not unwanted & asked
 
@@ -162,13 +163,13 @@ class TestDoctor:
             f"api_base = '{slack.base}'\n[model]\ndialect = 'demo'\n[http]\nenabled = false\n",
         )
         found = await asyncio.to_thread(
-            doctor.examine, None, os.environ, home, deep=True, slack_scopes=app.slack_scopes
+            doctor.examine, None, os.environ, home, deep=True, slack_scopes=scopes
         )
         return [one for one in found if one.name == "slack"]
 
     async def test_it_names_the_scopes_that_are_missing(self, home: Path) -> None:
         async with SlackServer() as slack:
-            needed = app.slack_scopes(SlackAccount())
+            needed = scopes(SlackAccount())
             slack.scopes = ",".join(one for one in needed if one not in ("files:write", "users:read"))
             found = await self.examine(home, slack)
         (missing,) = [one for one in found if "lacks" in one.text]
@@ -177,7 +178,7 @@ class TestDoctor:
 
     async def test_it_is_content_when_all_are_there(self, home: Path) -> None:
         async with SlackServer() as slack:
-            slack.scopes = ", ".join((*app.slack_scopes(SlackAccount()), "more:things"))
+            slack.scopes = ", ".join((*scopes(SlackAccount()), "more:things"))
             found = await self.examine(home, slack)
         assert [one for one in found if "lacks" in one.text or one.level is Level.FAIL] == []
         assert any("knows us as crayfish in Acme" in one.text for one in found)

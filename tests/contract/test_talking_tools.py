@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +76,10 @@ class TestMessage:
     async def test_no_reply_03_what_was_sent_is_not_said_twice(
         self, db: Database, clock: FakeClock, root: Path
     ) -> None:
-        for final in ("NO_REPLY", "All set."):
-            world = build(db, clock, root, in_turn(calls(call("message", text="All set.")), final))
+        for tool, final in product(("message", "send_message"), ("NO_REPLY", "All set.")):
+            world = build(db, clock, root, in_turn(calls(call(tool, text="All set.")), final))
             await world.say("go")
-            assert world.channel.texts == ["All set."], final
+            assert world.channel.texts == ["All set."], (tool, final)
 
     async def test_a_reply_in_other_words_is_delivered_too(
         self, db: Database, clock: FakeClock, root: Path

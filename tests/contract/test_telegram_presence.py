@@ -91,7 +91,9 @@ class Stage:
         receipt = await self.presence.finish(message, lambda number: self.edit(message, number))
         if receipt is not None:
             return receipt.message_id
-        sent = await self.api.call(Method("sendMessage", {"chat_id": message.address.chat, "text": message.text}))
+        sent = await self.api.call(
+            Method("sendMessage", {"chat_id": message.address.chat, "text": message.text})
+        )
         return str(sent["message_id"])
 
     async def edit(self, message: Outgoing, number: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import LeaseLost, ModelRefused, PromptTooLong, StoreError
-from gateway.feed import Delta, Event, TurnEnded, TurnGone, TurnStarted
+from gateway.feed import Delta, Event, ToolEnded, TurnEnded, TurnGone, TurnStarted
 from gateway.store.engine import Database
 from gateway.turn import CALL_SORRY, EMPTY_SORRY, FAILED_SORRY, LIMIT_SORRY, LONG_SORRY
 from gateway.types import (
@@ -39,6 +39,18 @@ async def test_a_message_is_answered(db: Database, clock: FakeClock) -> None:
     await one.say("hi")
     assert one.channel.texts == ["hello"]
     assert people(one.model.prompts[0].entries) == ["hi"]
+
+
+@pytest.mark.parametrize("name", ["todo", "todo_write"])
+async def test_who_watches_sees_the_plan_whatever_the_model_calls_its_tool(
+    db: Database, clock: FakeClock, name: str
+) -> None:
+    one = world(db, clock, calls(call(name)), "done")
+    subscription = one.feed.subscribe()
+    await one.say("plan it")
+    one.feed.unsubscribe(subscription)
+    events = [event async for _, event in subscription]
+    assert [event.plan for event in events if isinstance(event, ToolEnded)] == [f"{name} done"]
 
 
 async def test_a_later_turn_sees_the_earlier_ones(db: Database, clock: FakeClock) -> None:

@@ -15,9 +15,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gateway import app, config, cron
+from gateway import config, cron
 from gateway.access import Policy
 from gateway.allowance import Allowance
+from gateway.app.opening import open_gateway
 from gateway.bell import Bell
 from gateway.cli import main
 from gateway.clock import SystemClock
@@ -325,6 +326,28 @@ class TestUsedUpDay:
         await richer.settle()
         assert richer.channel.texts == ["re: two"]
 
+    async def test_who_looks_finds_the_notice_until_the_turn_goes_on(
+        self, make: Make, caps: Caps, clock: FakeClock
+    ) -> None:
+        world = make(caps)
+        first, *others = (said(text) for text in ("one", "two", "three"))
+
+        async def notices() -> list[str | None]:
+            day, now = Ledger(clock=clock, zone=BERLIN).today(), world.db.now()
+            return await world.db.write(
+                lambda tx: [store_usage.notice_of(tx, one.key, day, now) for one in others]
+            )
+
+        await world.put(first)
+        await world.settle()
+        assert await notices() == [None, None]
+        for one in others:
+            await world.put(one)
+            await world.settle()
+        assert await notices() == [DAY_OVER, DAY_OVER]
+        clock.time = MIDNIGHT + 1
+        assert await notices() == [None, None]
+
     async def test_stop_takes_back_what_waits(self, make: Make, caps: Caps, clock: FakeClock) -> None:
         world = make(caps)
         await world.say("one")
@@ -572,6 +595,92 @@ class TestAsking:
         }
 
 
+class TestFooter:
+    """`/usage tokens` and `/usage full`: what a reply took stands below it."""
+
+    @pytest.fixture
+    def world(self, make: Make) -> World:
+        return make()
+
+    async def type(self, world: World, text: str, chat: str = "1") -> str:
+        """Type a command; return its answer."""
+        commands = Commands(db=world.db, clock=world.clock, started=0.0, model=str, channels=dict)
+        arrival = commands.read(said(text, chat))
+        assert arrival is not None
+        await world.inbox.put([arrival])
+        await world.settle()
+        return world.channel.texts[-1]
+
+    async def test_there_is_none_before_somebody_wants_it(self, world: World) -> None:
+        await world.say("one")
+        assert world.channel.texts == ["re: one"]
+
+    @pytest.mark.parametrize(
+        ("which", "line"),
+        [
+            ("tokens", "— 10 tokens in, 2 out"),
+            ("full", "— 12 tokens in 1 call, $0.0300, scripted"),
+            ("FULL", "— 12 tokens in 1 call, $0.0300, scripted"),
+        ],
+    )
+    async def test_it_is_the_last_line_of_each_reply_of_this_chat(
+        self, world: World, which: str, line: str
+    ) -> None:
+        assert "last line" in await self.type(world, f"/usage {which}")
+        await world.say("one")
+        assert world.channel.texts[-1] == f"re: one\n\n{line}"
+        await world.say("one", chat="2")
+        assert world.channel.texts[-1] == "re: one", "another chat has its own"
+        await self.type(world, "/usage off")
+        await world.say("two")
+        assert world.channel.texts[-1] == "re: two"
+
+    async def test_all_calls_of_the_turn_are_in_it(self, world: World) -> None:
+        await self.type(world, "/usage full")
+        answers = iter([calls(call("look")), AssistantEntry("done", model="scripted")])
+        world.model.answer = lambda _prompt: next(answers)
+        await world.say("look")
+        assert world.channel.texts[-1] == (
+            "done\n\n— 24 tokens in 2 calls, $0.0300 and 12 tokens without a price, scripted"
+        )
+
+    async def test_the_model_never_sees_it(self, world: World) -> None:
+        await self.type(world, "/usage tokens")
+        await world.say("one")
+        await world.say("two")
+        assert "tokens in" not in str(world.model.prompts[-1].entries)
+
+    @pytest.mark.parametrize("answer", ["NO_REPLY", ""])
+    async def test_silence_and_failures_have_none(self, world: World, answer: str) -> None:
+        await self.type(world, "/usage tokens")
+        world.model.answer = lambda _prompt: AssistantEntry(answer)
+        await world.say("one")
+        assert "tokens in" not in world.channel.texts[-1]
+
+    @pytest.mark.parametrize("kind", [Kind.HEARTBEAT, Kind.CRON])
+    async def test_what_the_bot_says_by_itself_has_none(self, world: World, kind: Kind) -> None:
+        await self.type(world, "/usage tokens")
+        await world.put(replace(said("wake"), kind=kind))
+        await world.settle()
+        assert world.channel.texts[-1] == "re: wake"
+
+    async def test_a_new_session_keeps_it_and_sums_are_told_as_before(self, world: World) -> None:
+        await self.type(world, "/usage tokens")
+        await self.type(world, "/new")
+        await world.say("one")
+        assert world.channel.texts[-1].endswith("2 out")
+        assert (await self.type(world, "/usage")).startswith("This chat:")
+
+
+async def ready(session: aiohttp.ClientSession) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            async with session.get("/readyz") as answer:
+                if answer.status == 200:
+                    return
+            await asyncio.sleep(0.01)
+
+
 class TestCommandLine:
     @pytest.fixture
     def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -623,7 +732,7 @@ class TestCommandLine:
     async def test_a_gateway_that_runs_is_asked(self, file: Path) -> None:
         await asyncio.to_thread(self.note, file)
         loaded = config.load(file, {"CRAYFISH_HOME": str(file.parent)}, file.parent)
-        gateway = await app.open_gateway(loaded, SystemClock(), env={})
+        gateway = await open_gateway(loaded, SystemClock(), env={})
         allowance = gateway.worker.turns.allowance
         assert allowance is not None
         assert [allowance.rates.per_minute[one] for one in Standing] == [0, 20, 10, 0]
@@ -637,6 +746,28 @@ class TestCommandLine:
                 for query in ("by=password", "days=0", "days=x", "days=99999"):
                     async with session.get(f"{url}/api/usage?{query}") as answer:
                         assert answer.status == 400
+                        assert (await answer.json())["error"]["type"] == "bad_request"
+        finally:
+            stop.set()
+            await running
+            await gateway.close()
+
+    async def test_a_program_that_waits_is_told_at_once_that_the_day_is_used_up(self, file: Path) -> None:
+        file.write_text(f"{file.read_text(encoding='utf-8')}[limits]\ndaily_tokens = 1\n", encoding="utf-8")
+        await asyncio.to_thread(self.note, file)
+        loaded = config.load(file, {"CRAYFISH_HOME": str(file.parent)}, file.parent)
+        gateway = await open_gateway(loaded, SystemClock(), env={})
+        stop = asyncio.Event()
+        running = asyncio.create_task(gateway.run(stop))
+        try:
+            url = str(gateway.channels["web"].status()["url"])
+            async with aiohttp.ClientSession(url) as session:
+                await ready(session)
+                for number in range(2):
+                    body = {"message": "hi", "id": f"m{number}", "wait": True}
+                    async with session.post("/api/chat", json=body) as answer:
+                        told = await answer.json()
+                        assert (told["pending"], told["notice"]) == (True, DAY_OVER)
         finally:
             stop.set()
             await running

@@ -15,7 +15,7 @@ from gateway.prepare import LONGEST_TRANSCRIPT, Preparer, one_line, safe_name
 from gateway.store.engine import Database
 from gateway.store.inbox import PREPARE_LIMIT, Arrival
 from gateway.store.journal import CONTEXT
-from gateway.types import Attachment, Kind, Media, UserEntry
+from gateway.types import Attachment, Kind, Level, Media, UserEntry
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import RecordingChannel, ScriptedModel, in_turn, people
 from tests.fakes.world import World, said
@@ -207,6 +207,26 @@ async def test_a_message_waits_for_its_file_and_then_names_it(
     assert attachment.path.count("/") == 1
     assert (tmp_path / attachment.path).read_bytes() == b"content"
     assert attachment.size == len(b"content")
+
+
+@pytest.mark.parametrize(
+    ("level", "folder"), [(Level.OWNER, "rooms/forwarded/media"), (Level.USER, "media")], ids=str
+)
+async def test_a_file_that_the_owner_passes_on_lies_with_what_is_not_the_owners(
+    db: Database, clock: FakeClock, tmp_path: Path, level: Level, folder: str
+) -> None:
+    """Attack inject-003; everybody else's files lie in a room anyway."""
+    one, channel = world(db, clock), FileChannel()
+    message = said("[forwarded message]")
+    sender = replace(message.sender, level=level)
+    await one.put(replace(message, sender=sender, attachments=(PHOTO,), forwarded=True))
+    await prepared(one, channel, tmp_path, clock)
+    await one.settle()
+    (entry,) = newest(one)
+    assert entry.forwarded
+    (attachment,) = entry.attachments
+    assert attachment.path.rpartition("/")[0] == folder
+    assert (tmp_path / attachment.path).read_bytes() == b"content"
 
 
 @pytest.mark.parametrize(

@@ -225,6 +225,25 @@ async def test_wait_ends_soon_with_the_question_that_must_be_answered_first(told
         assert await at.chat(message="uptime", id="up", wait=True) == answer, "sent again it is open still"
 
 
+async def test_wait_ends_at_once_with_what_is_said_about_a_turn_that_waits_for_tomorrow() -> None:
+    async with face() as at:
+
+        async def put_off(stimulus: Stimulus) -> None:
+            at.core.notices[stimulus.key] = "Today’s budget is used up."
+            at.feed.publish(stimulus.address, TurnGone("1.1"))
+
+        at.core.on_stimulus = put_off
+        answer = await at.chat(message="a", id="late", wait=True)
+        assert answer == {
+            "success": True,
+            "taskId": "task_late",
+            "session": "main",
+            "pending": True,
+            "notice": "Today’s budget is used up.",
+        }
+        assert await at.chat(message="a", id="late", wait=True) == answer, "sent again it still waits"
+
+
 async def test_wait_goes_on_when_another_turn_lets_go_or_this_one_begins_again() -> None:
     async with face() as at:
 

@@ -92,7 +92,7 @@ def calls(*made: ToolCall) -> AssistantEntry:
 
 @dataclass(slots=True)
 class ScriptedTools:
-    """`look` may run again after a crash, `act` may not."""
+    """`look` may run again after a crash, `act` may not; some models call it `do`, and `todo` `todo_write`."""
 
     ran: list[str] = field(default_factory=list)
     result: Callable[[ToolCall], str | Awaitable[str]] = lambda call: f"{call.name} done"
@@ -101,8 +101,11 @@ class ScriptedTools:
     def specs(self, situation: Situation) -> Sequence[ToolSpec]:
         return [ToolSpec("act", "Act.", {"type": "object"}), ToolSpec("look", "Look.", {"type": "object"})]
 
+    def own_name(self, name: str) -> str:
+        return {"do": "act", "todo_write": "todo"}.get(name, name)
+
     def replayable(self, name: str) -> bool:
-        return name != "act"
+        return self.own_name(name) != "act"
 
     def brings(self, call: ToolCall) -> tuple[bool, bool]:
         return False, False

@@ -31,6 +31,7 @@ class Core:
     answers: dict[str, str] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     questions_of: dict[str, JsonObject] = field(default_factory=dict)
+    notices: dict[str, str] = field(default_factory=dict)
     stopped: list[Address] = field(default_factory=list)
     status: str = "ready"
     broken: bool = False
@@ -75,6 +76,9 @@ class Core:
     async def question_of(self, key: str) -> JsonObject | None:
         return self.questions_of.get(key)
 
+    async def notice_of(self, key: str) -> str | None:
+        return self.notices.get(key)
+
     async def health(self) -> JsonObject:
         return {"status": self.status, "channels": {"web": "up"}}
 
@@ -107,6 +111,7 @@ class Face:
                 error = (await response.json())["error"]
                 assert set(error) == {"type", "message"}
                 assert error["message"]
+                assert (error["type"] == "bad_request") == (response.status == 400)
             return response.status
 
     async def send(

@@ -132,6 +132,7 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
         ("[channels.telegram]\nack_reaction = ':eyes:'", 'must be one emoji, such as "👀", or "" for none'),
         ("[channels.telegram]\nstreaming = 'edits'", "must be 'auto' or 'off'"),
         ("[channels.telegram]\ndm_policy = 'all'", "must be 'pairing', 'allowlist', 'open' or 'disabled'"),
+        ("[retention]\nusage = '31d'", "must be at least 32d: the sums of this month need them"),
         ('"a\\nb" = 1', '"a\\nb": unknown key'),
         ("model = 'gpt'", "model: must be a table, [model]"),
         ("[http]\nhost = '0.0.0.0'", "other machines can reach host '0.0.0.0': set http.token too"),

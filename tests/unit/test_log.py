@@ -169,9 +169,7 @@ def test_a_broken_log_call_does_not_break_the_caller(render: log.Render) -> None
     assert second == "log.failed event=odd error=RuntimeError"
 
 
-@pytest.mark.parametrize(
-    "name", ["httpx", "httpcore", "slack_sdk", "slack_bolt", "apscheduler", "alembic"]
-)
+@pytest.mark.parametrize("name", ["httpx", "httpcore", "slack_sdk", "slack_bolt", "apscheduler", "alembic"])
 def test_libraries_that_tell_too_much_are_heard_from_warning_on(configured: Configured, name: str) -> None:
     lines = configured()
     logging.getLogger(name).info("HTTP Request: GET https://h/x")
