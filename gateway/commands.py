@@ -14,7 +14,7 @@ from gateway import approvals, pairing
 from gateway.clock import Clock
 from gateway.store import journal, members, notes, subagents
 from gateway.store import usage as store_usage
-from gateway.store.approvals import State, open_at, revoke
+from gateway.store.approvals import State, open_at
 from gateway.store.engine import Database
 from gateway.store.inbox import Arrival, Said
 from gateway.store.usage import Ledger
@@ -86,34 +86,35 @@ HELP = "\n".join(
 class ForSender:
     """An answer that depends on who asks; `stimulus` is the command as it was let in."""
 
-    answer: Callable[[Stimulus], str]
+    answer: Callable[[Connection, Stimulus], str]
     stimulus: Stimulus
 
-    def __call__(self, _tx: Connection, _which: int) -> str:
+    def __call__(self, tx: Connection, _which: int) -> str:
         """Return the answer."""
-        return self.answer(self.stimulus)
+        return self.answer(tx, self.stimulus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commands:
     """Turns a message that is a command into an act on its conversation.
 
-    `model` names the model, `channels` tells the state of each channel, for `/status`. `owned`: the
-    configuration names an owner, so that nobody becomes one by pairing. `heartbeat` acts on heartbeats: the
-    words behind the command, and a key for a new one; a ValueError says how to use it. So does `cron` with
-    the words behind the command and the chat. `ledger` says what day it is, `tools` what a sender has.
+    `model` names the model that would answer, `channels` tells the state of each channel, for `/status`.
+    `owned`: the configuration names an owner, so that nobody becomes one by pairing. `heartbeat` acts on
+    heartbeats: the words behind the command, and a key for a new one; a ValueError says how to use it. So
+    does `cron` with the words behind the command and the chat. `ledger` says what day it is, `tools` what a
+    sender has, `context` what an answer to the sender would take.
     """
 
     db: Database
     clock: Clock
     started: float
-    model: Callable[[], str]
+    model: Callable[[Stimulus], str]
     channels: Callable[[], Mapping[str, str]]
     owned: bool = False
     ledger: Ledger = field(default_factory=Ledger)
     heartbeat: Callable[[Connection, str, str], str] = lambda _tx, _action, _key: "There are none here."
     cron: Callable[[Connection, Sequence[str], Address], str] = lambda _tx, _words, _chat: "There are none."
-    context: Callable[[Connection, Address], str] = lambda _tx, _chat: "Nothing is known here."
+    context: Callable[[Connection, Stimulus], str] = lambda _tx, _asked: "Nothing is known here."
     tools: Callable[[Stimulus], str] = lambda _stimulus: "There are none here."
 
     def maybe(self, stimulus: Stimulus) -> Callable[[Connection], Arrival | None] | None:
@@ -130,6 +131,17 @@ class Commands:
         needs = command.needs_in_group if stimulus.chat is Chat.GROUP else command.needs
         return arrival if arrival.needs.covers(needs) else replace(arrival, needs=needs)
 
+    def beyond(self, stimulus: Stimulus) -> Stimulus | None:
+        """Return what is said along with `/new`, the first message of the new session; None if nothing is."""
+        command, match = _named(stimulus), _COMMAND.match(stimulus.text.strip())
+        if command is None or command.name != "new" or match is None:
+            return None
+        rest = stimulus.text.strip()[match.end() :].strip()
+        if not rest and not stimulus.attachments:
+            return None
+        message_key = stimulus.message_key and f"{stimulus.message_key}:said"
+        return replace(stimulus, key=f"{stimulus.key}:said", message_key=message_key, text=rest)
+
     def _act(self, name: str, stimulus: Stimulus) -> Arrival | None:  # noqa: C901, PLR0911, PLR0912 - one line for each
         match name:
             case "help":
@@ -137,13 +149,13 @@ class Commands:
             case "whoami":
                 return Arrival(stimulus, lambda _tx, _which: whoami(stimulus))
             case "status":
-                return Arrival(stimulus, functools.partial(self._status, stimulus.chat))
+                return Arrival(stimulus, functools.partial(self._status, stimulus))
             case "stop":
                 return Arrival(stimulus, functools.partial(self._stop, stimulus), interrupts=True)
             case "new":
                 return Arrival(stimulus, functools.partial(self._new, stimulus), interrupts=True)
             case "context":
-                return Arrival(stimulus, lambda tx, _which: self.context(tx, stimulus.address))
+                return Arrival(stimulus, ForSender(self.context, stimulus))
             case "compact":
                 return Arrival(stimulus, functools.partial(self._compact, stimulus))
             case "approve" | "deny":
@@ -157,7 +169,7 @@ class Commands:
             case "cron":
                 return Arrival(stimulus, functools.partial(self._cron, stimulus))
             case "tools":
-                return Arrival(stimulus, ForSender(self.tools, stimulus))
+                return Arrival(stimulus, ForSender(lambda _tx, asked: self.tools(asked), stimulus))
             case "heartbeat":
                 return Arrival(stimulus, functools.partial(self._heartbeat, stimulus))
             case _:
@@ -222,8 +234,8 @@ class Commands:
         match words:
             case []:
                 return approvals.overview(tx)
-            case ["revoke", rule]:
-                return f"Taken back: {revoke(tx, rule)}. I will ask again."
+            case ["revoke", which]:
+                return approvals.take_back(tx, which)
             case _:
                 return approvals.USAGE
 
@@ -249,17 +261,18 @@ class Commands:
         except ValueError as error:
             return str(error)
 
-    def _status(self, chat: Chat, tx: Connection, which: int) -> str:
+    def _status(self, stimulus: Stimulus, tx: Connection, which: int) -> str:
         session, entries, waiting = journal.size(tx, which)
         summed = notes.count(tx, which)
         lines = [
-            f"model: {self.model()}",
+            f"model: {self.model(stimulus)}",
             f"session: {session}, {entries} entries" + (f", summed up {_times(summed)}" if summed else ""),
             f"waiting: {waiting}",
             f"up: {_span(self.clock.now() - self.started)}",
         ]
         channels = self.channels()
-        if chat is Chat.GROUP:  # what a trouble says, of hosts and paths, is not for everybody (secrets-009)
+        if stimulus.chat is Chat.GROUP:
+            # What a trouble says, of hosts and paths, is not for everybody (secrets-009).
             channels = {name: state.partition(" (")[0] for name, state in channels.items()}
         lines += [f"{name}: {state}" for name, state in channels.items()]
         return "\n".join(lines)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy.engine import Connection
 
 from gateway.prompt import Part, Prompts
-from gateway.store.journal import Claim, peek
+from gateway.store.journal import Claim, last_speaker, peek
 from gateway.transcript import situation_of
 from gateway.types import (
     Address,
@@ -18,6 +18,7 @@ from gateway.types import (
     JsonObject,
     Kind,
     Situation,
+    Stimulus,
     ToolEntry,
     ToolSpec,
     UserEntry,
@@ -43,15 +44,17 @@ class Contexts:
         Each part has name, chars, stable and text; a file that was shortened has its own `size` too.
         """
         claim = peek(tx, address)
-        return None if claim is None else self._shown(claim)
+        return None if claim is None else self._shown(claim, _next(tx, claim))
 
-    def summary(self, tx: Connection, address: Address) -> str:
-        """Return the sizes as lines of text, for `/context`."""
-        claim = peek(tx, address)
-        return "Nothing was said here yet." if claim is None else lines(self._shown(claim))
+    def summary(self, tx: Connection, stimulus: Stimulus) -> str:
+        """Return the sizes as lines of text, for whoever asks by `/context`."""
+        claim = peek(tx, stimulus.address)
+        if claim is None:
+            return "Nothing was said here yet."
+        asked = replace(situation_of(claim), place=stimulus.address, sender=stimulus.sender)
+        return lines(self._shown(claim, asked))
 
-    def _shown(self, claim: Claim) -> JsonObject:
-        situation = situation_of(claim)
+    def _shown(self, claim: Claim, situation: Situation) -> JsonObject:
         if situation.kind is Kind.HEARTBEAT:  # what people see next is a turn of their own
             situation = replace(situation, kind=Kind.MESSAGE)
         agent, prompts = self.prompts(situation)
@@ -71,6 +74,14 @@ class Contexts:
             "entries": entries,
             "chars": sum(one["chars"] for one in (*found, *tools, *entries)),
         }
+
+
+def _next(tx: Connection, claim: Claim) -> Situation:
+    """Return what the next turn would depend on if the one who spoke last went on."""
+    situation = situation_of(claim)
+    if any(isinstance(one, UserEntry) for one in claim.transcript):
+        return situation
+    return replace(situation, sender=last_speaker(tx, claim.conversation_id))
 
 
 def _part(part: Part, sizes: dict[str, BootstrapFile]) -> JsonObject:

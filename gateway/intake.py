@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -57,7 +57,7 @@ class Intake:
             log.error(
                 "message.unreadable", extra={"channel": one.channel, "key": one.key, "problem": one.problem}
             )
-        offers = [self._offer(stimulus) for stimulus in stimuli]
+        offers = [offer for stimulus in stimuli for offer in self._offers(stimulus)]
         taken = await self.inbox.put(offers, cursor=cursor, bad=poison)
         for dropped in taken.dropped:
             place = dropped.stimulus.place
@@ -71,6 +71,12 @@ class Intake:
             self.media_bell.ring()
         if taken.answers:
             self.outbox_bell.ring()
+
+    def _offers(self, stimulus: Stimulus) -> Iterator[Arrival | Dropped | Offer]:
+        yield self._offer(stimulus)
+        beyond = None if stimulus.edits else self.commands.beyond(stimulus)
+        if beyond is not None:
+            yield self._offer(beyond)
 
     def _offer(self, stimulus: Stimulus) -> Arrival | Dropped | Offer:
         """Return what a stimulus becomes, or how the transaction that stores it finds out.

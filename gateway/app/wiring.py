@@ -72,7 +72,7 @@ def wire(parts: Parts, models: Models) -> Gateway:
         db=db,
         clock=clock,
         started=clock.now(),
-        model=lambda: models.usual.name,
+        model=lambda stimulus: agents.of(agents.asked(stimulus)).model.name,
         channels=lambda: status(parts.channels, seen, parts.redact) | _server_lines(servers),
         owned=bool(settings.access.owners),
         ledger=journal.ledger,

@@ -34,6 +34,7 @@ from gateway.types import (
     Kind,
     NoteEntry,
     Outgoing,
+    Sender,
     Stimulus,
     ToolEntry,
     Usage,
@@ -234,6 +235,12 @@ _SAID = (
     )
     .order_by(entry.c.seq.desc())
 )
+_LAST_SAID = (
+    sa.select(entry.c.role, entry.c.body)
+    .where(entry.c.conversation_id == sa.bindparam("which"), entry.c.role == "user")
+    .order_by(entry.c.seq.desc())
+    .limit(1)
+)
 _ANSWERED = (
     sa.select(entry.c.seq)
     .join(conversation, conversation.c.id == entry.c.conversation_id)
@@ -386,6 +393,13 @@ def peek(tx: Connection, address: Address) -> Claim | None:
         transcript=_transcript(tx, row.id, row.session, row.kept_seq, row.note_seq),
     )
     return _known(tx, claim)
+
+
+def last_speaker(tx: Connection, conversation_id: int) -> Sender:
+    """Return who spoke last in a conversation, whichever session it was in; nobody if nobody did."""
+    row = tx.execute(_LAST_SAID, {"which": conversation_id}).one_or_none()
+    newest = decode(row.role, row.body) if row else None
+    return newest.sender if isinstance(newest, UserEntry) else Sender("")
 
 
 def _absorb(tx: Connection, claim: Claim, now: float, until: float, fresh: Freshness) -> Claim:

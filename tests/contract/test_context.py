@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -16,12 +17,13 @@ from gateway.cli import main
 from gateway.clock import SystemClock
 from gateway.context import Contexts
 from gateway.prompt import Prompts
+from gateway.store import journal
 from gateway.store.engine import Database, open_database
 from gateway.store.inbox import Arrival, Inbox
 from gateway.store.migrate import create
 from gateway.tools.box import Toolbox
 from gateway.tools.files import FILE_TOOLS
-from gateway.types import Address, JsonObject, Kind, Situation
+from gateway.types import Address, JsonObject, Kind, Level, Situation
 from gateway.workspace import MAX_FILE, Workspace
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, call, calls, in_turn
@@ -140,8 +142,28 @@ async def test_the_notes_that_a_new_session_begins_with_are_shown(talk: Talk, cl
 
 async def test_nothing_is_known_of_a_chat_in_which_nothing_was_said(talk: Talk) -> None:
     assert await talk.db.read(lambda tx: talk.contexts.show(tx, Address("fake", "none"))) is None
-    told = await talk.db.read(lambda tx: talk.contexts.summary(tx, Address("fake", "none")))
+    told = await talk.db.read(lambda tx: talk.contexts.summary(tx, said("/context", chat="none")))
     assert told == "Nothing was said here yet."
+
+
+async def test_a_session_that_has_just_begun_is_shown_for_whoever_spoke_last(talk: Talk) -> None:
+    (talk.workspace / "MEMORY.md").write_text("- The dog is called Rex.")
+    await talk.world.say("hello")
+    (claim,) = [one for one in [await talk.db.read(lambda tx: journal.peek(tx, HERE))] if one]
+    now = talk.db.now()
+    await talk.db.write(lambda tx: journal.stop(tx, claim.conversation_id, now, new_session=True))
+    shown = await talk.shown()
+    assert shown["entries"] == []
+    assert "MEMORY.md" in parts(shown)
+
+
+async def test_whoever_asks_is_told_what_an_answer_to_them_would_take(talk: Talk) -> None:
+    (talk.workspace / "USER.md").write_text("- The dog is called Rex. " * 20)
+    await talk.world.say("hello")
+    own = said("/context")
+    guest = replace(own, sender=replace(own.sender, level=Level.GUEST))
+    assert "USER.md" in await talk.db.read(lambda tx: talk.contexts.summary(tx, own))
+    assert "USER.md" not in await talk.db.read(lambda tx: talk.contexts.summary(tx, guest))
 
 
 async def prepared(home: Path) -> config.Loaded:

@@ -66,6 +66,27 @@ async def test_another_agent_answers_where_it_is_bound_with_its_own_files(empty_
     assert len(usual["tools"]) > 5
 
 
+async def test_commands_tell_what_holds_for_whoever_sends_them(empty_house: House) -> None:
+    house = empty_house
+    house.more = (
+        '[access]\nowners = ["telegram:7", "telegram:8"]\n'
+        '[agents.clerk]\nmodel = "little"\ntools = { profile = "minimal" }\n'
+        '[[bindings]]\nagent = "clerk"\nchannel = "telegram"\nsender = "8"\n'
+    )
+    await house.start()
+    for command in ("/context", "/status"):
+        house.api.say(command, chat=8)
+        house.api.say(command, chat=7)
+    await house.until(lambda: (len(house.texts(8)), len(house.texts(7))) == (2, 2))
+    clerk, owner = "\n".join(house.texts(8)), "\n".join(house.texts(7))
+    assert "agent: clerk\n" in clerk
+    assert "\n1 tools: " in clerk
+    assert "model: openai/little\n" in clerk
+    assert "agent: main\n" in owner
+    assert "\n16 tools: " in owner
+    assert "little" not in owner
+
+
 async def test_inject_003_what_others_brought_taints_the_turn_in_which_the_owner_reads_it(
     empty_house: House,
 ) -> None:

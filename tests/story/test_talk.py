@@ -86,6 +86,26 @@ async def test_new_starts_with_a_fresh_prompt(house: House) -> None:
     assert "Ann" not in str(house.model.bodies[-1])
 
 
+@pytest.mark.parametrize("command", ["/new", "/reset", "/new@fake_bot:"])
+async def test_what_is_said_with_new_is_the_first_message_of_the_new_session(
+    house: House, command: str
+) -> None:
+    gate = asyncio.Event()
+    house.model.play(held(reply("openai", "too late"), gate))
+    house.api.say("my name is Ann")
+    await house.asked(1)
+    update = {"message": house.api.message(text=f"{command} who am I?\nreally")}
+    house.api.push(update)
+    house.api.push(update)  # once more, as a platform may
+    await house.rests()
+    gate.set()
+
+    [told, answer] = house.texts()
+    assert told.startswith("A new session begins.")
+    assert answer == "you said: who am I?\nreally"
+    assert spoken(house.model.bodies[-1]) == ["who am I?\nreally"]
+
+
 @pytest.mark.parametrize(
     ("command", "part"),
     [("/status", "telegram: running"), ("/help", "/stop"), ("/whoami", "You are 7"), ("/start", "/help")],

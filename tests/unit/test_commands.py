@@ -26,7 +26,7 @@ from tests.fakes.world import said
 def commands(db: Database, clock: FakeClock) -> Commands:
     channels: Mapping[str, str] = {"fake": "running", "other": "stopped (the token was revoked)"}
     return Commands(
-        db=db, clock=clock, started=clock.time, model=lambda: "scripted", channels=lambda: channels
+        db=db, clock=clock, started=clock.time, model=lambda _asked: "scripted", channels=lambda: channels
     )
 
 
