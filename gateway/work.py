@@ -232,6 +232,7 @@ class Sender:
         self._opening = False
         async with asyncio.TaskGroup() as group:
             self._group = group
+            keeping = group.create_task(self._keep())
             while not self.stopping:
                 await self.bell.wait(await self.step(group))
             await self.step(group)
@@ -239,6 +240,20 @@ class Sender:
                 await self.bell.wait(SHARED_LOOK)
                 await self.step(group)
             self._group = None
+            keeping.cancel()
+
+    async def _keep(self) -> None:
+        """Extend the reservations of what is under way, where other processes send, too.
+
+        A large file takes longer than a reservation holds, and another process would send it once more.
+        """
+        while not self.outbox.db.exclusive:
+            await self.clock.sleep(self.outbox.lease / 3)
+            if self._held:
+                try:
+                    await self.outbox.keep(list(self._held))
+                except StoreError as error:
+                    log.debug("store.waiting", extra={"problem": str(error)})
 
     async def step(self, group: asyncio.TaskGroup) -> float:
         """Start the deliveries there is room for; return how many seconds nothing else is to be done."""

@@ -129,6 +129,15 @@ _UNSURE_DEAD = _UNSURE.where(
         outbound.c.id.not_in(sa.bindparam("held", expanding=True)),
     ),
 )
+_KEEP = (
+    sa.update(outbound)
+    .where(
+        outbound.c.id.in_(sa.bindparam("held", expanding=True)),
+        outbound.c.state == _SENDING,
+        outbound.c.lease_owner == sa.bindparam("me"),
+    )
+    .values(lease_until=sa.bindparam("until"))
+)
 _PARK = (
     sa.update(outbound)
     .where(outbound.c.state == _PENDING, outbound.c.at < sa.bindparam("before"))
@@ -155,6 +164,12 @@ def put(tx: Connection, messages: Sequence[Outgoing], now: float) -> None:
                 "at": now,
             },
         )
+
+
+def count(tx: Connection, prefix: str, since: float) -> int:
+    """Return how many messages whose key begins so were queued after a time."""
+    wanted = outbound.c.key.startswith(prefix, autoescape=True), outbound.c.at > since
+    return int(tx.execute(sa.select(sa.func.count()).where(*wanted)).scalar_one())
 
 
 def take(
@@ -205,6 +220,11 @@ class Outbox:
             "why": "the sender died; it may have arrived",
         }
         tx.execute(_UNSURE_DEAD, values)
+
+    async def keep(self, held: Sequence[int]) -> None:
+        """Hold deliveries that are under way for another `lease` seconds. Raises: StoreError."""
+        values = {"held": held, "me": self.owner, "until": self.db.now() + self.lease}
+        await self.db.write(lambda tx: run(tx, _KEEP, values))
 
     async def sent(self, delivery: Delivery, receipt: Receipt) -> list[Delivery]:
         """Note the receipt; return the next message of this address, reserved. Raises: StoreError."""

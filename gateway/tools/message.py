@@ -37,6 +37,9 @@ MOST_FILES = 10
 LONGEST = 20_000
 LONGEST_LABEL = 40
 
+MOST_MESSAGES, WINDOW = 30, 600.0
+"""Messages that one conversation sends by itself within so many seconds: a foolish model sends hundreds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
@@ -106,6 +109,10 @@ def message_tool(post: Post) -> FunctionTool:
         now = post.db.now()
 
         def work(tx: Connection) -> None:
+            if outbox.count(tx, f"{NAME}:{context.conversation_id}:", now - WINDOW) >= MOST_MESSAGES:
+                raise ToolError(
+                    f"{MOST_MESSAGES} messages were sent from here within ten minutes; this one was not sent"
+                )
             outbox.put(tx, messages, now)
             if target != context.situation.seen_at:
                 chat = chats.chat_of(tx, target) or Chat.DIRECT
@@ -168,7 +175,7 @@ def _messages(
     last = len(pieces) - 1
     return [
         Outgoing(
-            key=f"message:{context.key}:{number}",
+            key=f"{NAME}:{context.key}:{number}",
             address=target,
             text=piece,
             on_unknown=OnUnknown.RESEND if context.kind is Kind.MESSAGE else OnUnknown.DROP,

@@ -19,7 +19,7 @@ from gateway.store import inbox, subagents
 from gateway.store.engine import Database
 from gateway.store.tables import conversation
 from gateway.tools.box import Toolbox
-from gateway.tools.message import Post, message_tool
+from gateway.tools.message import MOST_MESSAGES, WINDOW, Post, message_tool
 from gateway.tools.plan import todo_tool
 from gateway.tools.sessions import Desk, sessions_tool, spawn_tool
 from gateway.types import (
@@ -87,6 +87,20 @@ class TestMessage:
         world = build(db, clock, root, in_turn(calls(call("message", text="Starting.")), "Done."))
         await world.say("go")
         assert world.channel.texts == ["Starting.", "Done."]
+
+    async def test_a_model_that_goes_on_sending_is_stopped(
+        self, db: Database, clock: FakeClock, root: Path
+    ) -> None:
+        rounds = [calls(*(call("message", text=f"{n}.{m}") for m in range(10))) for n in range(4)]
+        world = build(db, clock, root, in_turn(*rounds, "NO_REPLY"))
+        await world.say("go")
+        assert len(world.channel.texts) == MOST_MESSAGES == 30
+        assert results(world)[-1].startswith("Error: 30 messages were sent from here within ten minutes")
+
+        clock.time += WINDOW
+        world.model.answer = in_turn(calls(call("message", text="again")), "NO_REPLY")
+        await world.say("go on")
+        assert world.channel.texts[30:] == ["again"]
 
     @pytest.mark.parametrize(
         ("text", "sent"),

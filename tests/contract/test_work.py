@@ -280,7 +280,38 @@ def failing(error: Exception, times: int = 10_000) -> Callable[[Outgoing], None]
     return fail
 
 
+@dataclass(slots=True)
+class SlowChannel(RecordingChannel):
+    """Takes as long for a message as it is told to."""
+
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def send(self, message: Outgoing) -> Receipt:
+        self.begun.set()
+        await self.done.wait()
+        return await RecordingChannel.send(self, message)
+
+
 class TestSender:
+    async def test_no_other_process_repeats_a_delivery_that_takes_long(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        shared, channel = Deaf(db, 0), SlowChannel()
+        world = World(db=shared, clock=clock, model=ScriptedModel(echo), channel=channel)
+        await queue(db, "a")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(world.sender.serve())
+            await channel.begun.wait()
+            late = clock.time + 3 * world.lease
+            while clock.time < late:  # noqa: ASYNC110 - the keeping of the reservation moves the clock
+                await asyncio.sleep(0)
+            found, _ = await outbox.Outbox(shared, "other").take(10)
+            assert found == []
+            channel.done.set()
+            world.sender.drain()
+        assert await db.write(rows) == [("sent", 0, None)]
+
     async def test_a_fault_of_an_adapter_is_repeated_with_growing_pauses_and_then_given_up(
         self, db: Database, world: World, clock: FakeClock
     ) -> None:
