@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from urllib.parse import unquote
 
 from gateway.types import Attachment, Media
 
@@ -13,7 +14,12 @@ MOST = 10
 """Files that one reply may send."""
 
 _TAG = re.compile(r"\[\[\s*(reply_to_current|audio_as_voice|reply_to\s*:\s*([^\]\n]{1,80}))\s*\]\]", re.ASCII)
-_LINK = re.compile(r"(!?)\[([^\]\n]{0,200})\]\(\s*<?([^()\s<>]{1,400})>?\s*\)")
+_LINK = re.compile(
+    r"(!?)\[([^\]\n]{0,200})\]\(\s*"
+    r"(?:<([^<>\n]{1,400})>|((?:[^()\s<>]|\([^()\s<>]{0,100}\)){1,400}))\s*\)"
+)
+"""A link; only `<…>` may hold spaces, and parentheses stand in pairs (CommonMark, link destinations)."""
+
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|//|#")
 
@@ -67,10 +73,13 @@ def compose(text: str, *, current: str, has_file: Callable[[str], bool]) -> Comp
 
 def _file(link: re.Match[str], files: dict[str, Attachment], has_file: Callable[[str], bool]) -> str:
     """Note the file that a link names; return what stays of the link."""
-    bang, label, target = link.groups()
-    if _ELSEWHERE.match(target) or not has_file(target):
+    bang, label, angled, bare = link.groups()
+    target = angled or bare
+    names = () if _ELSEWHERE.match(target) else (target, unquote(target))
+    name = next(filter(has_file, names), None)
+    if name is None:
         return link[0]
-    found = files.setdefault(target, attachment(target))
+    found = files.setdefault(name, attachment(name))
     return "" if bang else label or found.name
 
 

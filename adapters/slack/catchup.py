@@ -154,7 +154,7 @@ class CatchUp:
         key = f"{self.listener.reader.message_key(chat, _ts(message))}:history"
         try:
             await self.listener.put({**message, "channel": chat}, key)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             log.warning("slack.history_unreadable", extra={"key": key, "problem": type(error).__name__})
 
     async def _pages(self, method: str, oldest: str, **args: str) -> AsyncIterator[JsonObject]:

@@ -7,12 +7,14 @@ import logging
 import math
 import urllib.request
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from typing import Final
 from urllib.parse import urlsplit
 
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientHttpProxyError,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -22,6 +24,7 @@ from aiohttp import (
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from adapters.markdown.text import clean
 from adapters.slack.errors import Gone, Refused
 from gateway.clock import Clock
 from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
@@ -39,7 +42,16 @@ DOWNLOAD: Final = 120.0
 BUSY: Final = 30.0
 """Seconds to wait after a 429 that does not say how long (spec SL-5)."""
 
-_NOT_SENT: Final = (ClientConnectorError, ConnectionTimeoutError, InvalidURL)
+_LONGEST: Final = 86_400.0
+"""Seconds that a 429 may ask for: what is waited out must end while somebody still cares."""
+
+_FAILURES: Final = (
+    *(SlackClientError, ClientError, OSError, ValueError, TypeError),
+    *(AttributeError, RecursionError),  # slack_sdk meets an answer that is a list, or nested without end
+)
+"""What a call raises."""
+
+_NOT_SENT: Final = (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError, InvalidURL)
 """Failures after which no byte of the request has left; any other may have reached the platform."""
 
 _LOCKED_OUT: Final = frozenset(
@@ -111,7 +123,7 @@ class SlackApi:
             answer = await self._client.api_call(
                 method, data=_form(args), headers={"Authorization": f"Bearer {token}"}
             )
-        except (SlackClientError, ClientError, OSError, ValueError, TypeError) as error:
+        except _FAILURES as error:
             failure = self._translate(method, error)
         else:
             if isinstance(answer.data, dict):
@@ -164,17 +176,22 @@ class SlackApi:
         return bytes(content)
 
     async def upload(self, url: str, content: bytes) -> None:
-        """Hand over the bytes of a file to an address of files.getUploadURLExternal."""
+        """Hand over the bytes of a file to an address of files.getUploadURLExternal.
+
+        Raises: DeliveryRetry, Refused.
+        """
+        limits = ClientTimeout(total=DOWNLOAD, connect=CONNECT)
         try:
-            async with self.http.post(
-                url, data=content, timeout=ClientTimeout(total=DOWNLOAD, connect=CONNECT), proxy=self.proxy
-            ) as answer:
+            # As a file: bytes would be written in one piece, which holds up everybody.
+            async with self.http.post(url, data=BytesIO(content), timeout=limits, proxy=self.proxy) as answer:
                 status = answer.status
         except (ClientError, OSError, ValueError) as error:
             # Nobody sees a file before files.completeUploadExternal, so it may be sent again.
             status, told = 0, type(error).__name__
         else:
             told = f"HTTP {status}"
+        if 400 <= status < 500 and status not in (408, 429):
+            raise Refused(f"Slack does not take the file: {told}", "upload_refused")
         if status != 200:
             raise DeliveryRetry(f"Slack did not take the file: {told}")
 
@@ -207,7 +224,7 @@ class SlackApi:
             return DeliveryRetry(f"Slack asks to wait with {method}", after=_after(response.headers))
         if not code or status >= 500 or code in _IN_DOUBT:
             return DeliveryUnsure(f"no answer of Slack to {method} that can be trusted: HTTP {status} {code}")
-        text = f"Slack refused {method}: {'. '.join((code, *self._details(answer)))}"
+        text = clean(f"Slack refused {method}: {'. '.join((code, *self._details(answer)))}")
         if code in _LOCKED_OUT or (method == "apps.connections.open" and code == "missing_scope"):
             return ChannelStopped(f"{text}. {_remedy(method, code)}")
         return Gone(text, code) if code in _GONE else Refused(text, code)
@@ -235,9 +252,12 @@ def proxy_of(url: str) -> str | None:
 
 
 def _form(args: Mapping[str, Json]) -> dict[str, str]:
-    """Return arguments as a form, which every method takes, whatever it reads besides (Web API basics)."""
+    """Return arguments as a form, which every method takes, whatever it reads besides (Web API basics).
+
+    Half a character can't be sent, and must not cost the message.
+    """
     return {
-        name: value if isinstance(value, str) else json.dumps(value)
+        name: clean(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         for name, value in args.items()
         if value is not None
     }
@@ -249,7 +269,7 @@ def _after(headers: Mapping[str, str]) -> float:
         seconds = float(headers.get("Retry-After", ""))
     except ValueError:
         return BUSY
-    return seconds if math.isfinite(seconds) and seconds > 0 else BUSY
+    return min(seconds, _LONGEST) if math.isfinite(seconds) and seconds > 0 else BUSY
 
 
 def _remedy(method: str, code: str) -> str:

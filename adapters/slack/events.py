@@ -19,6 +19,8 @@ _WRITTEN: Final = frozenset({"", "file_share", "me_message", "thread_broadcast"}
 
 _NOBODY: Final = "USLACKBOT"
 
+_YEAR_3000: Final = 32_503_680_000.0
+
 _CHOSEN: Final = (
     *("selected_user", "selected_conversation", "selected_channel", "selected_date", "selected_time"),
     "selected_date_time",
@@ -122,7 +124,8 @@ class Reader:
         """Return what a delivery tells, None if it is nothing to us; `now` is UNIX seconds.
 
         `opened` holds the threads of assistants, as `chat:thread`.
-        Raises: AttributeError, KeyError, TypeError or ValueError if it isn't shaped as documented.
+        Raises: ArithmeticError, AttributeError, KeyError, TypeError or ValueError if it isn't shaped as
+        documented.
         """
         if isinstance(event := body.get("event"), dict):
             return self._event(body, event, opened) if self._for_us(body) else None
@@ -165,7 +168,7 @@ class Reader:
             text=without_call(raw, self.me.user) or raw or ("" if files or quote else _fallback(event)),
             quote=quote,
             attachments=files,
-            at=float(ts),
+            at=_moment(ts),
             aimed=aimed,
             whisper="" if direct else whisper(user, thread if thread != ts else ""),
             forwarded=bool(quote) or are_of_others(event),
@@ -229,7 +232,7 @@ class Reader:
             sender=Sender(self._who(user, event)),
             chat=Chat.DIRECT if chat[:1] == "D" else Chat.GROUP,
             text=f"[{done}]",
-            at=float(event.get("event_ts") or item["ts"]),
+            at=_moment(event.get("event_ts") or item["ts"]),
             aimed=False,
             gesture=True,
         )
@@ -342,6 +345,14 @@ def root_of_bot(message: JsonObject, me: Me) -> str:
     name = one_line(message.get("username") or (message.get("bot_profile") or {}).get("name") or "a bot")
     words = str(message.get("text") or "") or _fallback(message)
     return _shortened(f"{name}: {words}")
+
+
+def _moment(told: Json) -> float:
+    """Return UNIX seconds. Raises: OverflowError, TypeError or ValueError if no calendar knows them."""
+    seconds = float(told)
+    if not 0.0 <= seconds < _YEAR_3000:
+        raise ValueError("not a time")
+    return seconds
 
 
 def _user_id(sender: Sender) -> str:

@@ -143,7 +143,7 @@ class Listener:
         await self._recognise(body.get("event"))
         try:
             read = self.reader.read(body, self.clock.wall(), opened=self._opened)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             await self.accept((), poison=[self._poison(body, error)])
             return OK
         self.health.received += read is not None
@@ -247,7 +247,7 @@ class Listener:
             try:
                 key = self.reader.message_key(str(message["channel"]), str(message["ts"]))
                 said = self._message(message, f"{key}:context")
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
                 continue  # only context: nobody waits for an answer to it
             if said is not None:
                 yield replace(said.stimulus, aimed=False)

@@ -349,6 +349,8 @@ class Sending:
         for attachment in message.attachments:
             try:
                 content = await asyncio.to_thread(self.open_file, attachment.path)
+                if not content:  # Slack would refuse it, and with it all the others
+                    raise DeliveryError("it is empty")
             except (GatewayError, OSError) as error:
                 told = str(error) if isinstance(error, GatewayError) else "it can't be read"
                 problems.append(f"({_name(attachment)} is not here: {told})")

@@ -109,7 +109,7 @@ class Link:
         try:
             frame = json.loads(data)
             kind, envelope = frame.get("type"), frame.get("envelope_id")
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             log.warning("slack.frame_unreadable", extra={"size": len(data)})
             return
         if kind == "hello":

@@ -25,12 +25,15 @@ from adapters.telegram.render import pieces
 from adapters.telegram.sending import OpenFile, Sending, edit_of
 from gateway.channel import Accept, Cursors, Move, Recall
 from gateway.clock import Clock
-from gateway.errors import ChannelStopped, ConfigError, DeliveryError, DeliveryRetry
+from gateway.errors import ChannelStopped, ConfigError, DeliveryError, DeliveryRetry, DeliveryUnsure
 from gateway.feed import Feed
 from gateway.types import Attachment, Json, Outgoing, Receipt
 
 _STOPPED_PAUSE = 60.0
 """Seconds before a message is tried again while the token is refused: only a person can mend that."""
+
+_REQUEST = 15
+"""Seconds for a question whether the platform is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,20 @@ class Telegram:
             return await self._send(api, message)
         except ChannelStopped as error:
             raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error
+
+    async def find(self, message: Outgoing) -> None:  # noqa: ARG002 - no method of the platform finds it
+        """Wait for the platform to be there again before the one repeat of a message in doubt.
+
+        Nobody can tell whether it has arrived, and while all answers are 502 the repeat would be lost, too.
+        Raises: DeliveryRetry.
+        """
+        api = await self._connect()
+        try:
+            await api.call(Method("getMe", {}), limit=_REQUEST)
+        except ChannelStopped as error:
+            raise DeliveryRetry(str(error), after=_STOPPED_PAUSE) from error
+        except (DeliveryError, DeliveryUnsure) as error:
+            raise DeliveryRetry(str(error)) from error
 
     async def _send(self, api: Api, message: Outgoing) -> Receipt:
         sending = self._sending_by(api)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
+import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import certifi
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientHttpProxyError,
+    ClientResponseError,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -26,6 +30,7 @@ from aiohttp import (
 from adapters.telegram.errors import Migrated, OtherPoller, Unreachable, WebhookSet
 from adapters.telegram.message import Me
 from adapters.telegram.methods import Method
+from adapters.telegram.text import clean
 from gateway.errors import ChannelStopped, DeliveryError, DeliveryRetry, DeliveryUnsure, SendError
 from gateway.types import Json, JsonObject
 
@@ -35,7 +40,13 @@ CONNECT: Final = 5.0
 _DOWNLOAD: Final = 120
 """Seconds for a whole file."""
 
-_NOT_SENT: Final = (ClientConnectorError, ConnectionTimeoutError, InvalidURL)
+_BUSY: Final = 5.0
+"""Seconds to wait after a 429 that does not say how long."""
+
+_LONGEST: Final = 86_400.0
+"""Seconds that a request to wait may ask for: what is waited out must end while somebody still cares."""
+
+_NOT_SENT: Final = (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError, InvalidURL)
 """Causes after which no byte of the request has left; any other may have reached the platform."""
 
 
@@ -137,7 +148,7 @@ class Api:
             if "too big" in str(error):
                 raise DeliveryError("Telegram lets bots have files of up to 20 MB only") from error
             raise
-        if int(answer.get("file_size") or 0) > most:
+        if isinstance(size := answer.get("file_size"), int) and size > most:
             raise _too_large(most)
         path = str(answer.get("file_path") or "")
         if path.startswith("/"):
@@ -162,12 +173,11 @@ class Api:
         try:
             post = pool.session().post(url, data=method.form(), timeout=limits, allow_redirects=False)
             async with post as answer:
-                status, body = answer.status, await answer.read()
+                status, headers, body = answer.status, answer.headers, await answer.read()
         except (ClientError, OSError, ValueError) as error:
-            text = f"{type(error).__name__}: {error}".replace(self._secret, "<token>")
-            failure = _unanswered(error, text)
+            failure = _unanswered(error, _safe(_told(error), self._secret))
         else:
-            return _result(status, body, self._secret)
+            return _result(status, headers, body, self._secret)
         # Raised out here it has no context: a URL with the token is in the texts of what aiohttp raises.
         raise failure
 
@@ -229,6 +239,17 @@ def _local(root: Path | None, path: Path, most: int) -> bytes:
         raise DeliveryError(f"the file can't be read: {error.strerror}") from error
 
 
+def _safe(text: str, secret: str) -> str:
+    """Return a text of others as one line that can be stored and shown."""
+    return " ".join(clean(text).replace(secret, "<token>").split())
+
+
+def _told(error: Exception) -> str:
+    """Return what a failure says, without the address: that of a proxy may hold a password."""
+    text = f"{error.status} {error.message}" if isinstance(error, ClientResponseError) else str(error)
+    return f"{type(error).__name__}: {re.sub(r'//[^/@ ]*@', '//', text)}"
+
+
 def _unanswered(error: Exception, text: str) -> SendError:
     """Return our word for a request without an answer."""
     if isinstance(error, _NOT_SENT):
@@ -236,26 +257,52 @@ def _unanswered(error: Exception, text: str) -> SendError:
     return DeliveryUnsure(f"no answer of Telegram that can be trusted: {text}")
 
 
-def _result(status: int, body: bytes, secret: str) -> Json:
+def _result(status: int, headers: Mapping[str, str], body: bytes, secret: str) -> Json:
     """Return the `result` of an answer (Bot API, Making requests). Raises: what `Api` says."""
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise DeliveryUnsure(f"no answer of Telegram that can be trusted: HTTP {status} without its JSON")
+        raise _strange(status, headers)
     if answer["ok"] and HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         return answer.get("result")
-    text = str(answer.get("description") or f"HTTP {status}").replace(secret, "<token>")
+    code = answer.get("error_code")
+    if status < HTTPStatus.BAD_REQUEST and isinstance(code, int):
+        status = code  # something in between answers 200 to everything
+    text = _safe(str(answer.get("description") or f"HTTP {status}"), secret)
     parameters = answer.get("parameters")
     raise _refused(status, text, parameters if isinstance(parameters, dict) else {})
 
 
+def _strange(status: int, headers: Mapping[str, str]) -> SendError:
+    """Return our word for an answer that is not of a Bot API server, but of what stands before it."""
+    text = f"HTTP {status} without the JSON of a Bot API server"
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return DeliveryError("the server takes no request that is so large (HTTP 413)")
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return DeliveryRetry(text, after=_seconds(headers.get("Retry-After")) or _BUSY)
+    if not HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return DeliveryUnsure(f"no answer of Telegram that can be trusted: {text}")
+    to = urlsplit(headers.get("Location", ""))  # its path holds the token
+    leads = f", a redirect to {to.scheme}://{to.hostname}" if to.hostname else ""
+    return DeliveryRetry(f"{text}{leads}: check api_base and proxy")
+
+
+def _seconds(asked: Json) -> float:
+    """Return for how many seconds we are asked to wait, 0 if that can't be told; some send it as text."""
+    try:
+        seconds = 0.0 if isinstance(asked, bool) else float(asked)
+    except (OverflowError, TypeError, ValueError):
+        return 0.0
+    return min(seconds, _LONGEST) if math.isfinite(seconds) and seconds > 0 else 0.0
+
+
 def _refused(status: int, text: str, parameters: JsonObject) -> SendError:
     """Return our word for a refusal (reliability 3.1, fact d)."""
-    after, chat = parameters.get("retry_after"), parameters.get("migrate_to_chat_id")
-    if isinstance(after, int | float) and after > 0:
-        return DeliveryRetry(f"Telegram asks to wait {after} s", after=float(after))
+    after, chat = _seconds(parameters.get("retry_after")), parameters.get("migrate_to_chat_id")
+    if after:
+        return DeliveryRetry(f"Telegram asks to wait {after:g} s", after=after)
     if chat:
         return Migrated(text, str(chat))
     match status:
@@ -269,7 +316,7 @@ def _refused(status: int, text: str, parameters: JsonObject) -> SendError:
         case HTTPStatus.CONFLICT:
             return OtherPoller(f"another process polls with this token; stop it ({text})")
         case HTTPStatus.TOO_MANY_REQUESTS:  # without a time to wait
-            return DeliveryRetry(text, after=5.0)
+            return DeliveryRetry(text, after=_BUSY)
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return DeliveryUnsure(f"no answer of Telegram that can be trusted: {text}")
         case _:

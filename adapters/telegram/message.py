@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ LONG_TEXT = 4000
 
 QUOTE_LIMIT = 1000
 """Characters of a message that is replied to."""
+
+_YEAR_3000 = 32_503_680_000.0
 
 _SERVICE_ACCOUNT = 777000
 """Telegram itself; as the sender of a channel's posts in a group it stands for nobody (access-012)."""
@@ -88,12 +91,20 @@ def read_message(
         text="[forwarded message]" if forwarded else words,
         quote=_forwarded(message, words) if forwarded else _quote(message, me),
         attachments=tuple(_attachments(message, chat)),
-        at=float(message["date"]),
+        at=moment(message["date"]),
         aimed=chat is Chat.DIRECT or _aimed(message, me),
         hold=_hold(message),
         edits=edits,
         forwarded=_is_passed_on(message),
     )
+
+
+def moment(told: Json) -> float:
+    """Return UNIX seconds of a year that calendars know. Raises: OverflowError, TypeError, ValueError."""
+    seconds = float(told)
+    if not math.isfinite(seconds):
+        raise ValueError("not a time")
+    return min(max(seconds, 0.0), _YEAR_3000)
 
 
 def chat_of(message: JsonObject) -> Chat | None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 
 from aiohttp import FormData
 
+from adapters.telegram.text import clean
 from gateway.types import Json
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What no header may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,16 @@ class Method:
     files: Mapping[str, Upload] = field(default_factory=dict)
 
     def form(self) -> FormData:
-        """Return the body: texts as they are, everything else as JSON."""
+        """Return the body: texts as they are, everything else as JSON.
+
+        Half a character would be refused as invalid UTF-8, and a control character in the name of a file
+        ends the header that tells it: neither may cost the message.
+        """
         form = FormData(quote_fields=False)
         for name, value in self.params.items():
             if value is not None:
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                form.add_field(name, text)
+                form.add_field(name, clean(text))
         for name, file in self.files.items():
-            form.add_field(name, BytesIO(file.content), filename=file.name)
+            form.add_field(name, BytesIO(file.content), filename=_CONTROL.sub("_", clean(file.name)))
         return form

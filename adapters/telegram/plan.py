@@ -23,7 +23,7 @@ ALBUM = 10
 """Files in one album (Bot API sendMediaGroup)."""
 
 LARGEST = 50_000_000
-"""Bytes of a file that a bot can send (Bot API, Sending files)."""
+"""Bytes of a file, and of all in one request, that a bot can send (Bot API, Sending files)."""
 
 _LARGEST_PHOTO = 10_000_000
 _DATA = 64
@@ -116,9 +116,15 @@ def plan(message: Outgoing, files: Sequence[File]) -> tuple[Step, ...]:
 def _groups(files: Sequence[File]) -> Iterator[Sequence[File]]:
     """Yield neighbours that can be one album."""
     for number, group in itertools.groupby(files, key=lambda file: _ALBUMS.get(file.form)):
-        alike = list(group)
-        size = 1 if number is None else ALBUM
-        yield from (alike[at : at + size] for at in range(0, len(alike), size))
+        most = 1 if number is None else ALBUM
+        album: list[File] = []
+        for file in group:
+            size = sum(len(one.content) for one in album) + len(file.content)
+            if album and (len(album) == most or size > LARGEST):
+                yield album
+                album = []
+            album.append(file)
+        yield album
 
 
 def _fitting(button: Button) -> Button:

@@ -12,6 +12,7 @@ from adapters.telegram.message import (
     Me,
     author,
     chat_of,
+    moment,
     person,
     read_message,
     sender_of,
@@ -113,7 +114,7 @@ class Reader:
                 ids.append(_update_id(update))
                 one = read(update, channel=self.channel, me=self.me, now=now)
                 found += [self._joined(one, update)] if one else []
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
                 poison.append(_poison(update, error, channel=self.channel, bot_id=self.me.id))
         if not ids:
             raise DeliveryUnsure(f"none of {len(updates)} updates has an id")
@@ -145,8 +146,8 @@ _REMEMBERED = 100
 def read(update: Mapping[str, object], *, channel: str, me: Me, now: float) -> Read | None:
     """Return what an update tells, None if it is nothing to us.
 
-    Raises: AttributeError, KeyError, TypeError or ValueError if the update isn't shaped as documented
-    (Bot API Update).
+    Raises: ArithmeticError, AttributeError, KeyError, TypeError or ValueError if the update isn't shaped as
+    documented (Bot API Update).
     """
     kind = next((kind for kind in ALLOWED if update.get(kind) is not None), None)
     if kind is None:
@@ -212,7 +213,7 @@ def _reaction(body: JsonObject, *, key: str, channel: str) -> Reaction | None:
         sender=sender,
         text=f"[{' and '.join(told) or 'reacted'}]",
         chat=chat,
-        at=float(body["date"]),
+        at=moment(body["date"]),
         aimed=False,
         gesture=True,
     )

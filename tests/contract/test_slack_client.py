@@ -159,14 +159,48 @@ async def test_nobody_at_home_means_not_sent(slack: SlackServer, api: SlackApi) 
         await api.call("chat.postMessage", channel=CHANNEL, text="hi")
 
 
-async def test_a_file_is_handed_over_and_a_lost_one_may_be_sent_again(
+async def test_a_file_is_handed_over(slack: SlackServer, api: SlackApi) -> None:
+    place = await api.call("files.getUploadURLExternal", filename="a.txt", length="3000000")
+    await api.upload(place["upload_url"], bytes(3_000_000))
+    assert slack.uploads == {place["file_id"]: bytes(3_000_000)}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(500, DeliveryRetry), (429, DeliveryRetry), (413, Refused), (404, Refused)]
+)
+async def test_a_file_that_was_lost_is_sent_again_but_not_one_that_is_refused(
+    slack: SlackServer, api: SlackApi, status: int, kind: type[SendError]
+) -> None:
+    slack.fail("upload", Status(status))
+    with pytest.raises(SendError, match=f"HTTP {status}") as caught:
+        await api.upload(f"{slack.url}/upload/F1", b"abc")
+    assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("body", ["[1]", "[" * 100_000, "5"], ids=["a list", "deep", "a number"])
+async def test_an_answer_that_is_no_object_leaves_nobody_knowing(
+    slack: SlackServer, api: SlackApi, body: str
+) -> None:
+    slack.fail("chat.postMessage", Status(200, body))
+    with pytest.raises(DeliveryUnsure):
+        await api.call("chat.postMessage", channel=CHANNEL, text="hi")
+
+
+async def test_a_limit_ends_while_somebody_still_cares(slack: SlackServer, api: SlackApi) -> None:
+    slack.fail("chat.postMessage", Limited("99999999999"))
+    with pytest.raises(DeliveryRetry) as caught:
+        await api.call("chat.postMessage", channel=CHANNEL, text="hi")
+    assert caught.value.after == 86_400.0
+
+
+async def test_half_a_character_costs_neither_the_message_nor_the_words_of_a_refusal(
     slack: SlackServer, api: SlackApi
 ) -> None:
-    place = await api.call("files.getUploadURLExternal", filename="a.txt", length="3")
-    await api.upload(place["upload_url"], b"abc")
-    assert slack.uploads == {place["file_id"]: b"abc"}
-    with pytest.raises(DeliveryRetry, match="HTTP 404"):
-        await api.upload(f"{slack.url}/nowhere", b"abc")
+    await api.call("chat.postMessage", channel=CHANNEL, text="a\ud83d", blocks=[{"text": "\ud83d"}])
+    assert (slack.posts[0]["text"], slack.posts[0]["blocks"]) == ("a�", [{"text": "�"}])
+    slack.fail("chat.postMessage", Error("bad\ud83d"))
+    with pytest.raises(Refused, match="bad�"):
+        await api.call("chat.postMessage", channel=CHANNEL, text="hi")
 
 
 async def test_a_file_that_is_gone_is_not_asked_for_again(slack: SlackServer, api: SlackApi) -> None:

@@ -706,11 +706,13 @@ async def test_what_is_nothing_to_us_is_acknowledged(
     assert (store.stimuli, store.poison) == ([], [])
 
 
+@pytest.mark.parametrize("ts", [[], "soon", "inf", "nan", "1e99", 10**400], ids=lambda ts: str(ts)[:5])
 async def test_what_can_not_be_read_is_kept_and_not_asked_for_again(
-    slack: SlackServer, store: Store, clock: QuickClock
+    slack: SlackServer, store: Store, clock: QuickClock, ts: object
 ) -> None:
     async with heard(slack, store, clock):
-        await slack.push({"type": "message", "user": HUMAN, "text": "hi", "ts": []}, event_id="Ev9")
+        event = {"type": "message", "user": HUMAN, "channel": CHANNEL, "text": f"<@{BOT}> hi", "ts": ts}
+        await slack.push(event, event_id="Ev9")
         await slack.settled()
     assert [one.key for one in store.poison] == [f"slack:{TEAM}:Ev9"]
     assert json.loads(store.poison[0].body)["event_id"] == "Ev9"

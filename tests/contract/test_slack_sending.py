@@ -56,12 +56,13 @@ ROOM = Address("slack", CHANNEL)
 DIRECT = Address("slack", DM)
 
 FILES = {"plan.txt": b"a plan", "pic.png": b"\x89PNG\r\n\x1a\n"}
+EMPTY = {"empty.txt": b""}
 
 
 def open_file(path: str) -> bytes:
-    if path not in FILES:
+    if path not in FILES | EMPTY:
         raise ToolError("there is no such file")
-    return FILES[path]
+    return (FILES | EMPTY)[path]
 
 
 async def nothing(_: object) -> None:
@@ -295,6 +296,18 @@ class TestExtras:
     async def test_a_file_that_can_not_be_read_is_told_of(self, slack: SlackServer, line: Slack) -> None:
         await line.send(message("Here.", attachments=attached("gone.txt")))
         assert "there is no such file" in shown(slack.posts[0])
+
+    async def test_an_empty_file_does_not_keep_back_the_others(self, slack: SlackServer, line: Slack) -> None:
+        await line.send(message("Here.", attachments=attached("empty.txt", "plan.txt")))
+        assert "empty.txt is not here: it is empty" in shown(slack.posts[0])
+        assert list(slack.uploads.values()) == [b"a plan"]
+
+    async def test_a_file_that_is_refused_does_not_hold_up_the_chat(
+        self, slack: SlackServer, line: Slack
+    ) -> None:
+        slack.fail("upload", Status(413))
+        await line.send(message("Here.", attachments=attached("plan.txt")))
+        assert "plan.txt could not be sent: Slack does not take the file: HTTP 413" in shown(slack.posts[1])
 
     async def test_files_that_slack_does_not_take_are_told_of(self, slack: SlackServer, line: Slack) -> None:
         slack.fail("files.getUploadURLExternal", Error("missing_scope", {"needed": "files:write"}))

@@ -30,6 +30,7 @@ FILES = {
     "other.pdf": b"%PDF",
     "huge.png": PNG + bytes(11_000_000),
     "empty.txt": b"",
+    "long.mp4": bytes(20_000_000),
 }
 
 
@@ -306,6 +307,12 @@ async def test_files_that_can_not_be_one_album_are_several(api: BotApi, channel:
         *("sendAnimation", "sendAnimation"),
     ]
     assert [len(call.params["media"]) for call in api.calls[:3]] == [10, 2, 2]
+
+
+async def test_no_request_is_larger_than_the_platform_takes(api: BotApi, channel: Telegram) -> None:
+    await channel.send(message("five", attachments=files(*["long.mp4"] * 5)))
+    assert methods(api) == ["sendMediaGroup", "sendMediaGroup", "sendVideo"]
+    assert [len(call.params["media"]) for call in api.calls[:2]] == [2, 2]
 
 
 async def test_a_text_too_long_for_a_caption_follows_the_files(api: BotApi, channel: Telegram) -> None:

@@ -490,6 +490,9 @@ class SlackServer(Watched):
         )
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
+        failure = self._failures["upload"].popleft() if self._failures["upload"] else None
+        if isinstance(failure, Status):
+            return web.Response(status=failure.code, text=failure.body)
         self.uploads[request.match_info["name"]] = await request.read()
         return web.Response(text="OK")
 

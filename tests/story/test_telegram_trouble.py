@@ -82,6 +82,19 @@ async def test_a_server_error_on_sending_loses_nothing(house: House) -> None:
     assert house.texts() == ["you said: hello"]
 
 
+async def test_a_reply_in_doubt_is_repeated_only_when_the_platform_is_there_again(house: House) -> None:
+    await house.until(lambda: house.api.count("setMyCommands") == 2)
+    house.api.calls.clear()
+    down = Status(502, body="<html>Bad Gateway</html>")
+    house.api.fail("sendMessage", down)
+    house.api.fail("getMe", *[down] * 5)
+    house.api.say("hello")
+    await house.rests()
+    assert house.texts() == ["you said: hello"]
+    asked = [call.method for call in house.api.calls if call.method in ("sendMessage", "getMe")]
+    assert asked == ["sendMessage", *["getMe"] * 6, "sendMessage"]
+
+
 async def test_who_has_blocked_the_bot_is_given_up_and_not_tried_again(house: House) -> None:
     house.api.blocked.add(8)
     house.api.say("hello", chat=8)

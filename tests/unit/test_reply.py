@@ -39,7 +39,27 @@ def test_a_reply_is_taken_apart(text: str, composed: Composed) -> None:
     assert taken_apart(text) == composed
 
 
-@pytest.mark.parametrize("target", ["/etc/hostname", "../secret", "file:///etc/passwd", "~/.ssh/id"])
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("<Q3 report.pdf>", "Q3 report.pdf"),
+        ("Q3%20report.pdf", "Q3 report.pdf"),
+        ("<chart (1).png>", "chart (1).png"),
+        ("chart(1).png", "chart(1).png"),
+        ("chart%20(1).png", "chart (1).png"),
+        ("n%C3%A4me.txt", "näme.txt"),
+        ("100%25.txt", "100%25.txt"),
+    ],
+)
+def test_a_name_with_spaces_or_parentheses_is_found_as_models_write_it(target: str, name: str) -> None:
+    files = {"Q3 report.pdf", "chart (1).png", "chart(1).png", "näme.txt", "100%25.txt", "100%.txt"}
+    composed = compose(f"Here: [it]({target})", current="", has_file=files.__contains__)
+    assert (composed.text, [one.path for one in composed.attachments]) == ("Here: it", [name])
+
+
+@pytest.mark.parametrize(
+    "target", ["/etc/hostname", "../secret", "file:///etc/passwd", "~/.ssh/id", "..%2Fsecret"]
+)
 def test_a_path_outside_the_workspace_is_not_sent(target: str) -> None:
     """Case security-fs-04."""
     composed = compose(f"[it]({target})", current="", has_file=FILES.__contains__)

@@ -601,6 +601,25 @@ def test_unreadable_updates_are_poison_with_keys_of_their_own() -> None:
     assert [json.loads(poison.body) for poison in batch.poison] == broken
 
 
+@pytest.mark.parametrize("date", [10**400, float("inf"), float("nan"), "soon"])
+def test_a_time_that_is_none_is_poison(date: object) -> None:
+    batch = batch_of(update(text="when?", date=date), update(text="fine"))
+    assert [stimulus.text for stimulus in batch.stimuli] == ["fine"]
+    assert len(batch.poison) == 1
+
+
+@pytest.mark.parametrize(("date", "at"), [(10**12, 32_503_680_000.0), (-1, 0.0)])
+def test_a_time_that_no_calendar_knows_does_not_cost_the_message(date: int, at: float) -> None:
+    (stimulus,) = batch_of(update(text="when?", date=date)).stimuli
+    assert stimulus.at == at
+
+
+@pytest.mark.parametrize("field", ["message_id", "message_thread_id"])
+def test_a_number_without_end_is_poison(field: str) -> None:
+    odd = update(text="hi", chat=GROUP, is_topic_message=True, **{field: float("inf")})
+    assert len(batch_of(odd, update(text="fine")).poison) == 1
+
+
 def test_a_batch_in_which_nothing_has_an_id_is_refused() -> None:
     with pytest.raises(DeliveryUnsure):
         batch_of({"message": {}})
