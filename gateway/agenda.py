@@ -40,7 +40,11 @@ class Agenda:
     _pruned_at: float = field(default=0.0, init=False)
 
     def look_soon(self) -> None:
-        """Look at the tables now: something was changed there, or the gateway has started."""
+        """Look at the tables now: something was changed there, or the gateway has started.
+
+        A run that somebody began by hand waits already for its turn.
+        """
+        self.worker_bell.ring()
         self.timer.set(ALARM, self._wall(), self.look)
 
     async def look(self) -> None:

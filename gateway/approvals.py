@@ -206,14 +206,14 @@ def answer(tx: Connection, words: Sequence[str], state: State, by: str, now: flo
     """Decide by the first characters of an id, or without any if only one question is open (approval-05)."""
     waiting = approvals.open_at(tx)
     match words:
-        case []:
+        case [] | ["always"] | ["once"]:
             found = waiting
         case [which, "always"] | [which, "once"] | [which]:
             found = [one for one in waiting if one.id.startswith(which.lower())]
-            if words[-1] == "always" and state.allows:
-                state = State.ALWAYS
         case _:
             return USAGE
+    if words[-1:] == ["always"] and state.allows:
+        state = State.ALWAYS
     if not found:
         return "That question is not open: it was answered, withdrawn, or is too old."
     if len(found) > 1:
@@ -242,7 +242,13 @@ def overview(tx: Connection) -> str:
     waiting, kept = approvals.open_at(tx), approvals.permits(tx)
     lines = [f"Waiting:\n{listed(waiting)}" if waiting else "Nothing waits for you."]
     if kept:
-        lines.append(
-            "Always allowed:\n" + "\n".join(f"{rule[:8]}  {tool}: {title}" for tool, rule, title in kept)
-        )
+        lines.append("Always allowed:\n" + "\n".join(f"{one.id}  {one.tool}: {one.title}" for one in kept))
     return "\n".join(lines)
+
+
+def take_back(tx: Connection, which: str) -> str:
+    """Ask again from now on about what "always" was said to; return what is said about it."""
+    gone = approvals.revoke(tx, which)
+    if gone is None:
+        return "Nothing of that id is always allowed; /approvals shows what is."
+    return f"Taken back, I will ask again: {gone.title}"

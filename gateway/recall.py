@@ -34,14 +34,17 @@ MOST = 20
 TOGETHER = 100_000
 """Bytes of notes that are indexed in one transaction, so that nobody waits long for the database."""
 
-ENCODED = 32
+ENCODED = 16
 """Texts that are encoded at once."""
 
 PAGE = 4000
 """Vectors that are read at once."""
 
-PATIENCE = 4
+PATIENCE = 8
 """So many times at most a search encodes what is new; the rest is left to the next one."""
+
+ENOUGH = 2.0
+"""Seconds after which it does not begin to encode more, because somebody waits for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,15 @@ class Recall:
         return known
 
     async def encode(self, folder: Path, rounds: int | None = None) -> None:
-        """Make the missing vectors of a folder's passages, of at most `rounds` times ENCODED texts."""
+        """Make the missing vectors of a folder's passages.
+
+        With `rounds` of at most so many times ENCODED texts, and none any more when it has taken long enough.
+        """
         encoder, place = self.encoder, str(folder)
         if encoder is None:
             return
-        name = encoder.name
-        while rounds is None or rounds > 0:
+        name, began = encoder.name, self.clock.now()
+        while rounds is None or (rounds > 0 and self.clock.now() - began < ENOUGH):
             texts = await self.db.read(lambda tx: memory.unencoded(tx, place, name, ENCODED))
             if not texts:
                 return

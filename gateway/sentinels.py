@@ -29,7 +29,7 @@ _HTML = re.compile(r"</?[A-Za-z][^<>\n]{0,40}>|&nbsp;")
 # A model that sees labelled messages begins its own with a label now and then (case heartbeat-reply-03).
 _LABEL = re.compile(r"\A\[[^\[\]\n]{1,64}\]:?\s*")
 _STOPS = re.compile(rf"(?<={HEARTBEAT_OK})[。！？…]{{1,4}}\Z")
-_GLUED = re.compile(rf"\A{NO_REPLY}(?!\s|_|\Z)[:\-–—.,*`]*\s*|\A{NO_REPLY}\s*[:\-–—]+\s*")
+_GLUED = re.compile(rf"\A{NO_REPLY}(?!\s|_|\Z)[:\-–—.,*`：。，]*\s*|\A{NO_REPLY}\s*[:\-–—]+\s*")
 
 _MARKUP = re.compile(
     r"<(?:\|?tool_call|tool_calls|function_calls?|antml:invoke|invoke\s+name=|function=\w)"
@@ -53,6 +53,12 @@ def _bare(text: str) -> str:
 
 def _is_token(text: str, token: str) -> bool:
     return _bare(text).casefold() == token.casefold()
+
+
+def _is_only_tokens(text: str) -> bool:
+    """Return whether a text begins with a token, and nothing but tokens in it is a word."""
+    rest = text.replace(NO_REPLY, "").replace(HEARTBEAT_OK, "")
+    return _begins_as_token(text) and not any(map(str.isalnum, rest))
 
 
 def _strip_no_reply(text: str) -> str:
@@ -128,6 +134,8 @@ def visible(text: str, kind: Kind, *, ack_max_chars: int = ACK_MAX_CHARS) -> str
     # A lone surrogate from the model's JSON can't be sent to any platform.
     shown = text.encode("utf-8", "replace").decode().replace("\0", "").strip(_BLANK)
     if _is_token(shown, NO_REPLY) or _ENVELOPE.match(shown) or _is_token(shown, HEARTBEAT_OK):
+        return ""
+    if _is_only_tokens(shown):
         return ""
     if kind is Kind.HEARTBEAT:
         shown = _alert(shown, ack_max_chars)

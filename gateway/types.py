@@ -108,6 +108,9 @@ ROOMS = "rooms"
 FORWARDED = f"{ROOMS}/forwarded"
 """The folder in a workspace with what its owner has passed on, which strangers made."""
 
+BROUGHT = ".crayfish/mcp"
+"""The folder in a conversation's folder with files that the servers of other people brought."""
+
 
 BOOTSTRAP = (
     "AGENTS.md",

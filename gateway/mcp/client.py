@@ -23,8 +23,10 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    EmptyResult,
     Implementation,
     PaginatedRequestParams,
+    PingRequest,
     ToolListChangedNotification,
 )
 
@@ -32,7 +34,7 @@ from gateway import __version__
 from gateway.config import is_loopback
 from gateway.errors import ToolError
 from gateway.fence import fenced
-from gateway.mcp.server import CONNECT, Lost
+from gateway.mcp.server import CONNECT, Late, Lost
 from gateway.mcp.stdio import MAX_MESSAGE, program
 from gateway.mcp.target import Program, Site, Target
 from gateway.types import Json, JsonObject
@@ -80,11 +82,22 @@ class Connection:
         Results are not checked against the server's own schema of them: that schema could make the check take
         for ever.
 
-        Raises: Lost; ToolError.
+        Raises: Lost; Late; ToolError.
         """
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=dict(args)))
         with _translated():
             return await self._client.session.send_request(request, CallToolResult, seconds)
+
+    async def answers(self, seconds: float) -> bool:
+        """Return whether it says anything to a ping (MCP ping), if only that it knows none."""
+        try:
+            with _translated():
+                await self._client.session.send_request(PingRequest(), EmptyResult, seconds)
+        except (Late, Lost):
+            return False
+        except ToolError:
+            return True
+        return True
 
 
 @contextmanager
@@ -98,7 +111,7 @@ def _translated() -> Iterator[None]:
         if error.code == INVALID_REQUEST and error.message == "Session terminated":
             raise Lost("the server has forgotten this session", ran=False) from error
         if error.code == REQUEST_TIMEOUT:
-            raise ToolError("no answer in time; it may have had an effect") from error
+            raise Late("no answer in time; it may have had an effect") from error
         why = fenced(error.message[:1000], "words of an MCP server")
         raise ToolError(f"the server refused it: {why}") from error
     except (ValueError, RuntimeError, AttributeError, TypeError) as error:

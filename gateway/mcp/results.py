@@ -15,13 +15,10 @@ from gateway.fence import defuse, fenced
 from gateway.tools.base import Output
 from gateway.tools.files import prune, save
 from gateway.tools.images import image_of
-from gateway.types import Attachment, Media
+from gateway.types import BROUGHT, Attachment, Media
 
 if TYPE_CHECKING:  # the library is there only when a server is wanted
     from mcp_types import CallToolResult
-
-FOLDER = ".crayfish/mcp"
-"""Where files of results lie, below the folder of the conversation."""
 
 MAX_FILES = 200
 MAX_PARTS = 100
@@ -89,9 +86,9 @@ class _Parts:
         image = image_of(content)
         mime = image.mime if image else mime.partition(";")[0].strip().lower()
         name = f"{hashlib.sha256(content).hexdigest()[:16]}{_suffix(mime)}"
-        path = f"{FOLDER}/{name}"
+        path = f"{BROUGHT}/{name}"
         save(self._folder, path, content)
-        prune(self._folder, FOLDER, MAX_FILES)
+        prune(self._folder, BROUGHT, MAX_FILES)
         if image is None or image.problem or len(self.pictures) >= MAX_PICTURES:
             self.texts.append(f"[{defuse(what)[:200]}: {len(content)} bytes, in {path}]")
             return

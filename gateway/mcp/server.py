@@ -38,6 +38,9 @@ SETTLE = 2.0
 FAREWELL = 10.0
 """Seconds to let go of a server."""
 
+MOST_LATE = 2
+"""Calls in a row without an answer in time, after which it is asked whether it is there at all."""
+
 MAX_RENEWALS = 20
 """Times that a server may say, while it is connected, that it has other tools now."""
 
@@ -55,6 +58,10 @@ class Lost(ToolError):
         self.ran = ran
 
 
+class Late(ToolError):
+    """There was no answer in time."""
+
+
 class Connection(Protocol):
     """What a server can be asked."""
 
@@ -66,7 +73,11 @@ class Connection(Protocol):
         ...
 
     async def call(self, tool: str, args: Mapping[str, Json], seconds: float) -> CallToolResult:
-        """Call a tool. Raises: Lost; ToolError."""
+        """Call a tool. Raises: Lost; Late; ToolError."""
+        ...
+
+    async def answers(self, seconds: float) -> bool:
+        """Return whether it says anything at all within this time."""
         ...
 
 
@@ -106,6 +117,7 @@ class Server:
     _changed: bool = False
     _renewals: int = 0
     _calls: int = 0
+    _late: int = 0
     _asking: int = 0
     _used: float = 0.0
     _failures: int = 0
@@ -136,15 +148,20 @@ class Server:
                 connection = await self._connection()
                 self._asking += 1
                 try:
-                    return await connection.call(tool, args, self.timeout)
+                    result = await connection.call(tool, args, self.timeout)
+                except Late:
+                    await self._look_after(connection)
+                    raise
                 except Lost as lost:
-                    if self._open.done() and self._open.result() is connection:  # and not a newer one
-                        self._lose(str(lost))
+                    self._lose_one(connection, str(lost))
                     if lost.ran:
                         raise ToolError(
                             f"the MCP server {self.name} was lost during the call: {self._gone or lost}. "
                             "It may have had an effect; check before you try again."
                         ) from lost
+                else:
+                    self._late = 0
+                    return result
                 finally:
                     self._asking -= 1
                     self._news.set()
@@ -153,6 +170,16 @@ class Server:
             self._calls -= 1
             self._used = self.clock.now()
             self._news.set()
+
+    async def _look_after(self, connection: Connection) -> None:
+        """Let go of a program that hangs, so that it is begun again; one that is only slow goes on."""
+        self._late += 1
+        if self._late >= MOST_LATE and not await connection.answers(min(PATIENCE, self.timeout)):
+            self._lose_one(connection, "it does not answer any more")
+
+    def _lose_one(self, connection: Connection, why: str) -> None:
+        if self._open.done() and self._open.result() is connection:  # and not a newer one
+            self._lose(why)
 
     async def _connection(self) -> Connection:
         """Return the connection, made if there is none. Raises: ToolError."""
@@ -180,6 +207,7 @@ class Server:
     async def _hold(self) -> None:
         """Connect, and stay connected until it is idle. Raises: whatever ends the connection."""
         self.state, self._gone, self._lines, self._renewals = "starting", "", 0, 0
+        self._late = 0
         self._last_lines.clear()
         async with self._connected() as connection:
             self.state, self.problem, self.about = "up", "", connection.server

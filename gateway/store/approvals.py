@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,6 +104,20 @@ def new_id() -> str:
     return base64.b32encode(secrets.token_bytes(5)).decode().lower()
 
 
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """What "always" was said to: `rule`, for the tool of this name."""
+
+    tool: str
+    rule: str
+    title: str
+
+    @property
+    def id(self) -> str:
+        """Return what people name it by: rules may be long, and begin alike."""
+        return hashlib.sha256(f"{self.tool}\n{self.rule}".encode()).hexdigest()[:8]
+
+
 def card_key(which: str) -> str:
     """Return the key of the message that asks a question."""
     return f"approval:{which}"
@@ -194,17 +209,20 @@ def is_permitted(tx: Connection, tool: str, rule: str) -> bool:
     return found.first() is not None
 
 
-def permits(tx: Connection) -> list[tuple[str, str, str]]:
-    """Return tool, rule and title of everything that "always" was said to."""
+def permits(tx: Connection) -> list[Permit]:
+    """Return everything that "always" was said to, the oldest first."""
     rows = tx.execute(
         sa.select(permit.c.tool, permit.c.rule, permit.c.title).order_by(permit.c.at, permit.c.rule)
     )
-    return [(row.tool, row.rule, row.title) for row in rows]
+    return [Permit(row.tool, row.rule, row.title) for row in rows]
 
 
-def revoke(tx: Connection, rule: str) -> int:
-    """Take back an "always" by the beginning of its rule; return how many there were."""
-    return tx.execute(sa.delete(permit).where(permit.c.rule.startswith(rule, autoescape=True))).rowcount
+def revoke(tx: Connection, which: str) -> Permit | None:
+    """Take back an "always" by the id that is shown of it, or by its whole rule; return it, if any."""
+    found = next((one for one in permits(tx) if which.lower() == one.id or which == one.rule), None)
+    if found:
+        tx.execute(sa.delete(permit).where(permit.c.tool == found.tool, permit.c.rule == found.rule))
+    return found
 
 
 def _read(row: sa.Row[*tuple[Any, ...]]) -> Approval:

@@ -242,10 +242,7 @@ def _store(workspace: Path, path: str, text: str) -> None:
 def _arguments(call: ToolCall, tool: Tool) -> JsonObject:
     """Return what a tool gets. Raises: ToolError; nothing was run then."""
     if call.problem:
-        raise ToolError(
-            f"the arguments of {call.name} were not valid JSON ({call.problem}). "
-            "Nothing was run; send the call again."
-        )
+        raise ToolError(f"{call.name}: {call.problem}. It was not run; send the call again.")
     size = len(json.dumps(call.args, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MAX_ARGUMENTS:
         raise ToolError(

@@ -7,6 +7,7 @@ asking. What is on seed 004's list is refused for good, however it is quoted or 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import posixpath
 import re
@@ -17,6 +18,9 @@ from enum import IntEnum
 from gateway.tools.shellwords import Line, Segment, Word, parse
 
 MAX_DEPTH = 6
+
+_LONG = 1000
+"""Characters of a command line that are read through in a millisecond or two."""
 
 
 class Verdict(IntEnum):
@@ -199,6 +203,17 @@ def judge(command: str, allow: Sequence[str] = ()) -> Judgement:
     by one, and a last `*` stands for any number of them.
     """
     return _line(command, tuple(entry.split() for entry in allow if entry.split()), 0)
+
+
+@functools.lru_cache(maxsize=256)
+def fetches(command: str) -> bool:
+    """Return whether a command line brings something from the network, as far as its text tells.
+
+    Of long ones only the names are looked at: this is asked again and again, where nobody may wait.
+    """
+    if len(command) <= _LONG:
+        return judge(command).network
+    return not (_NETWORK | _FETCHES.keys()).isdisjoint(re.findall(r"[\w.+-]+", command))
 
 
 def _line(command: str, allow: Sequence[Sequence[str]], depth: int) -> Judgement:

@@ -21,14 +21,14 @@ from gateway.clock import Clock
 from gateway.config import ExecSettings
 from gateway.errors import ToolDenied, ToolError
 from gateway.tools.base import Ask, Group, ToolContext
-from gateway.tools.denylist import Judgement, Verdict, calls, judge, runs_files
+from gateway.tools.denylist import Judgement, Verdict, calls, fetches, judge, runs_files
 from gateway.tools.files import mentions_others
 from gateway.tools.paths import reach as reach_path
-from gateway.tools.processes import Ending, Launch, Process, Processes
+from gateway.tools.processes import FOREIGN, Ending, Launch, Process, Processes
 from gateway.tools.sandbox import Limits, Sandbox, Tier, View, open_sandbox
 from gateway.tools.schema import FunctionTool, tool
 from gateway.tools.shellwords import Word, parse, quoted
-from gateway.types import Json, Replay
+from gateway.types import BROUGHT, ROOMS, Json, Replay
 
 Reach: TypeAlias = Literal["workspace", "network", "host"]
 Action: TypeAlias = Literal["list", "poll", "log", "kill"]
@@ -207,6 +207,7 @@ class Runner:
             temporary=plan.view.temporary,
             stdin=plan.command.stdin.encode("utf-8", "replace"),
             sweep=plan.sandbox.tier is not Tier.BWRAP,
+            foreign=_is_foreign(plan.command),
         )
 
     def plan(self, command: Command, context: ToolContext) -> Plan:
@@ -234,6 +235,7 @@ class Runner:
             temporary=_temporary(),
             readable=(*map(Path, self.settings.readable), *([home.folder, *_interpreter()] if home else [])),
             network=reach == "network" or self.settings.network,
+            hidden=_hidden(folder, command),
         )
         if reach == "host":
             sandbox = Sandbox(Tier.NONE, "outside the sandbox")
@@ -467,10 +469,32 @@ def open_runner(
     )
 
 
-def _brings(args: Mapping[str, Json]) -> bool:
+def _is_foreign(command: Command) -> bool:
     """Return whether a command shows what strangers wrote: from outside, or files that others brought."""
-    outside = args.get("reach", "workspace") != "workspace"
-    return outside or mentions_others(f"{args.get('command', '')} {args.get('workdir', '')}")
+    return command.reach != "workspace" or _names_others(command) or fetches(command.text)
+
+
+def _names_others(command: Command) -> bool:
+    return mentions_others(f"{command.text} {command.workdir} {command.stdin}")
+
+
+def _hidden(folder: Path, command: Command) -> tuple[Path, ...]:
+    """Return what others brought, unless the command names it: read by the way, it would not be noticed."""
+    if _names_others(command):
+        return ()
+    found = (folder / ROOMS, folder / BROUGHT)
+    return tuple(one for one in found if one.is_dir() and one.resolve() == one)
+
+
+def _brings(args: Mapping[str, Json]) -> bool:
+    text, workdir = str(args.get("command", "")), str(args.get("workdir", ""))
+    inside = args.get("reach", "workspace") == "workspace"
+    return _is_foreign(Command(text, workdir, "workspace" if inside else "host"))
+
+
+def _shows(args: Mapping[str, Json]) -> bool:
+    """Return whether what is looked at in the background shows what strangers wrote."""
+    return str(args.get("id", "")).strip().startswith(FOREIGN)
 
 
 def _exec_tool(runner: Runner) -> FunctionTool:
@@ -516,7 +540,7 @@ def _exec_tool(runner: Runner) -> FunctionTool:
 
 
 def _process_tool(processes: Processes, clock: Clock) -> FunctionTool:
-    @tool(Replay.ONCE, Group.RUNTIME, private=True)
+    @tool(Replay.ONCE, Group.RUNTIME, untrusted=_shows, private=True)
     async def process(
         context: ToolContext,
         action: Action,

@@ -23,7 +23,7 @@ from gateway.tools.base import Ask, Group, Output, ToolContext
 from gateway.tools.images import Image, image_of
 from gateway.tools.paths import Place, landing, reach
 from gateway.tools.schema import FunctionTool, tool
-from gateway.types import BOOTSTRAP, ROOMS, Attachment, Json, Media, Replay
+from gateway.types import BOOTSTRAP, BROUGHT, ROOMS, Attachment, Json, Media, Replay
 
 MAX_FILE = 20_000_000
 MAX_EDIT = 2_000_000
@@ -36,7 +36,7 @@ OWNERS = frozenset(map(str.casefold, BOOTSTRAP))
 SKILLS = "skills"
 """The folder of the workspace whose texts are instructions, too."""
 
-_OTHERS = re.compile(rf"(?<![\w-]){ROOMS}(?![\w-])")
+_OTHERS = re.compile(rf"(?<![\w-])(?:{ROOMS}|{re.escape(BROUGHT)})(?![\w-])")
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,12 +68,13 @@ def _nothing_else() -> Sequence[Path]:
 
 def is_others(args: Mapping[str, Json]) -> bool:
     """Return whether a path leads to what other people brought: its text is a stranger's (inject-003)."""
-    return ROOMS in PurePosixPath(str(args.get("path", ""))).parts
+    path = PurePosixPath(str(args.get("path", "")))
+    return ROOMS in path.parts or f"/{BROUGHT}/" in f"/{path}/"
 
 
 def mentions_others(text: str) -> bool:
     """Return whether words, such as those of a command, lead to what other people brought."""
-    return ROOMS in text and _OTHERS.search(text) is not None
+    return _OTHERS.search(text) is not None
 
 
 def file_tools(readable: Readable = _nothing_else) -> tuple[FunctionTool, ...]:

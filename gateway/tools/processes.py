@@ -30,6 +30,9 @@ MAX_TOGETHER = 64
 MAX_ENDED = 20
 """Programs of one conversation that have ended and are still remembered."""
 
+OWN, FOREIGN = "p", "w"
+"""How the ids of programs begin. `FOREIGN` are those that show what strangers wrote: the id alone tells."""
+
 GRACE = 2.0
 """Seconds between asking a program to end and ending it."""
 
@@ -50,7 +53,8 @@ class Launch:
     """What to start. `shown` is what it is called; `timeout` is in seconds, `most` in bytes of output.
 
     `temporary` is a folder to make, and to remove in the end; `stdin` is what it reads. `sweep` is whether
-    programs may have left its process group, so that the whole session must be looked for.
+    programs may have left its process group, so that the whole session must be looked for. `foreign` is
+    whether it shows what strangers wrote.
     """
 
     argv: Sequence[str]
@@ -62,6 +66,7 @@ class Launch:
     temporary: Path | None = None
     stdin: bytes = b""
     sweep: bool = True
+    foreign: bool = False
 
 
 @dataclass(slots=True)
@@ -182,7 +187,8 @@ class Processes:
         if running >= MAX_RUNNING or len(self._tasks) >= MAX_TOGETHER:
             raise ToolError("Too many programs are running. End one with the tool process, or wait.")
         self._count += 1
-        process = Process(f"p{self._count}", launch, self._clock.now(), Output(launch.most))
+        name = f"{FOREIGN if launch.foreign else OWN}{self._count}"
+        process = Process(name, launch, self._clock.now(), Output(launch.most))
         reading, writing = os.pipe()
         try:
             pipe = os.fdopen(reading, "rb", buffering=0)

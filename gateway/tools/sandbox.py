@@ -65,6 +65,7 @@ class View:
     """What a command may see beside the system's programs: absolute paths without links.
 
     `folder` may be written, `readable` only read; `temporary` is a private folder that may be written, too.
+    `hidden` are folders in them that look empty, where the sandbox can do that: Landlock can't.
     """
 
     folder: Path
@@ -72,6 +73,7 @@ class View:
     temporary: Path
     readable: tuple[Path, ...] = ()
     network: bool = False
+    hidden: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,8 @@ def _namespaces(view: View, limits: Limits) -> Iterator[str]:
         yield from ("--ro-bind-try", str(each), str(each))
     for each in (view.folder, view.temporary):
         yield from ("--bind", str(each), str(each))
+    for each in view.hidden:
+        yield from ("--tmpfs", str(each), "--remount-ro", str(each))
     yield from ("--remount-ro", "/", "--chdir", str(view.cwd))
 
 

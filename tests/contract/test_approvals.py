@@ -219,9 +219,35 @@ class TestApprovals:
         await desk.hear("/approvals")
         assert "run a command" in desk.texts[-1]
         await desk.hear("/approvals revoke r1")
-        assert desk.texts[-1] == "Taken back: 1. I will ask again."
+        assert desk.texts[-1] == "Taken back, I will ask again: run a command"
         await desk.hear("three")
         assert len(desk.tools.ran) == 2
+
+    async def test_approval_05_always_needs_no_id_either(self, db: Database, clock: FakeClock) -> None:
+        desk = Desk(db, clock, *[calls(call("act")), "done"] * 2)
+        await desk.hear("one")
+        await desk.hear("/approve always")
+        assert "Allowed from now on: run a command" in desk.texts
+        await desk.hear("two")
+        assert len(desk.tools.ran) == 2
+
+    async def test_rules_that_begin_alike_are_taken_back_one_by_one_by_the_id_that_is_shown(
+        self, db: Database, clock: FakeClock
+    ) -> None:
+        desk = Desk(db, clock, *[calls(call("act")), "done"] * 3)
+        for rule in ("exec in workspace: rm -r a #1", "exec in workspace: rm -r b #2"):
+            desk.tools.asks = asks(rule=rule)
+            await desk.hear("one")
+            await desk.press("Always")
+        await desk.hear("/approvals")
+        first, second = (line.split()[0] for line in desk.texts[-1].splitlines()[-2:])
+        assert first != second
+        await desk.hear("/approvals revoke exec")
+        assert desk.texts[-1].startswith("Nothing of that id")
+        await desk.hear(f"/approvals revoke {second}")
+        await desk.hear("/approvals")
+        assert first in desk.texts[-1]
+        assert second not in desk.texts[-1]
 
     @pytest.mark.parametrize(("asked", "later"), [("do", "act"), ("act", "do")])
     async def test_always_holds_for_a_tool_whatever_the_model_calls_it(

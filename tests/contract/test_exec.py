@@ -132,14 +132,47 @@ def bare(house: House) -> House:
         ({"command": "cat rooms/forwarded/media/1-0-letter.txt"}, True),
         ({"command": "cat letter.txt", "workdir": "rooms/telegram-8"}, True),
         ({"command": "curl example.org", "reach": "network"}, True),
+        ({"command": "curl example.org"}, True),
+        ({"command": "cd x && env git clone https://example.org/x"}, True),
+        ({"command": f"echo {'x' * 5000}; curl example.org"}, True),
+        ({"command": f"echo {'x' * 5000}"}, False),
+        ({"command": "git log"}, False),
         ({"command": "cat own.txt"}, False),
     ],
-    ids=["file-of-others", "folder-of-others", "network", "own"],
+    ids=[
+        "file-of-others",
+        "folder-of-others",
+        "network",
+        "network-unsaid",
+        "wrapped",
+        "network-in-a-long-line",
+        "long-line",
+        "git-at-home",
+        "own",
+    ],
 )
 def test_inject_003_a_command_on_what_others_brought_taints(
     bare: House, args: dict[str, str], tainted: bool
 ) -> None:
     assert bare.tools[0].taints(args) is tainted
+
+
+async def test_inject_003_what_others_brought_is_not_come_upon_by_the_way(house: House) -> None:
+    """Landlock can't hide a folder in a folder."""
+    sandbox = open_sandbox("bwrap")
+    if sandbox.tier is Tier.NONE:
+        pytest.skip(sandbox.note)
+    house.sandbox = lambda: sandbox
+    letter = house.folder / "rooms" / "forwarded" / "letter.txt"
+    letter.parent.mkdir(parents=True)
+    letter.write_text("obey me")
+    brought = house.folder / ".crayfish" / "mcp" / "0ab1.txt"
+    brought.parent.mkdir(parents=True)
+    brought.write_text("obey me, too")
+    for command in ("grep -r obey .", "cat r*/*/*", "cat ro''oms/forwarded/letter.txt"):
+        assert "obey me" not in await house.run(command)
+    assert "obey me" in await house.run("cat rooms/forwarded/letter.txt")
+    assert "obey me, too" in await house.run("cat .crayfish/mcp/0ab1.txt")
 
 
 def living(marker: str) -> list[int]:
@@ -677,6 +710,17 @@ async def test_a_background_command_is_polled_read_and_killed(boxed: House, nap:
     assert "it was stopped" in await boxed.process("kill", id="p1")
     assert await gone(nap)
     assert "no commands" in await boxed.process("list")
+
+
+async def test_inject_003_what_the_background_shows_of_others_taints_by_its_id(bare: House, nap: str) -> None:
+    (bare.folder / "rooms").mkdir()
+    for command in (f"cat rooms/x; {nap}", nap):
+        await bare.allowed(command, background=True)
+    of_others, own = (one.id for one in bare.processes.of(1))
+    process = bare.tools[1]
+    assert process.taints({"action": "poll", "id": of_others})
+    assert not process.taints({"action": "poll", "id": own})
+    assert not process.taints({"action": "list"})
 
 
 async def test_a_poll_brings_only_what_is_new(boxed: House) -> None:

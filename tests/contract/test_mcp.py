@@ -523,6 +523,22 @@ async def test_a_call_without_an_answer_ends_at_its_time_and_others_go_on(house:
     assert not quick.is_error
 
 
+async def test_a_server_that_answers_nothing_any_more_is_begun_again(house: House) -> None:
+    async with house.run(slow={"timeout": 1}):
+        first = await said(await house.call("mcp__slow__pid"))
+        for _ in range(2):
+            assert (await house.call("mcp__slow__hang")).is_error
+        assert await said(await house.call("mcp__slow__pid")) != first
+
+
+async def test_a_server_that_is_only_slow_to_answer_a_call_goes_on(house: House) -> None:
+    async with house.run(slow={"timeout": 1}):
+        first = await said(await house.call("mcp__slow__pid"))
+        for _ in range(3):
+            assert (await house.call("mcp__slow__forget")).is_error
+        assert await said(await house.call("mcp__slow__pid")) == first
+
+
 @pytest.mark.parametrize("tool", ["refuse", "wrong"])
 async def test_an_answer_that_is_an_error_or_none_at_all_becomes_an_error(house: House, tool: str) -> None:
     async with house.run(rough={}) as servers:

@@ -324,6 +324,23 @@ class TestMeaning:
         assert "memory/a.md#L4" in await sources(recall, home, "two more")
         assert encoder.encoded.count("# Two\nmore") == 1
 
+    @pytest.mark.parametrize(("each", "made"), [(0.0, 128), (1.5, 32)])
+    async def test_a_search_leaves_the_rest_of_many_new_notes_to_the_next_one(
+        self, db: Database, clock: FakeClock, home: Path, each: float, made: int
+    ) -> None:
+        class Slow(TestMeaning.Letters):
+            def encode(self, texts: Sequence[str]) -> list[bytes]:
+                clock.time += each
+                return super().encode(texts)
+
+        recall = Recall(db=db, clock=clock, encoder=Slow())
+        for number in range(150):
+            put(home, f"memory/{number}.md", f"Aa {number}")
+        await recall.search(home, "Aa", personal=True)
+        assert (await recall.count(home)).encoded == made
+        await recall.encode(home)
+        assert (await recall.count(home)).encoded == 150
+
     async def test_vectors_of_another_encoder_are_made_anew(
         self, db: Database, clock: FakeClock, home: Path
     ) -> None:

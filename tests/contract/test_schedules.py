@@ -821,7 +821,8 @@ class TestAgenda:
         office.clock.time += 10
         await office.schedules.pause("tea")
         await office.schedules.run("tea")
-        await office.world.worker.bell.wait(5)
+        async with asyncio.timeout(5):
+            await office.world.worker.bell.wait(None)
         await office.world.settle()
         assert office.texts == ["tea!"]
 

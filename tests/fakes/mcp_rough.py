@@ -18,6 +18,7 @@ TOOLS = [
     "echo",
     "die",
     "hang",
+    "forget",
     "pid",
     "large",
     "garbage",
@@ -45,8 +46,8 @@ def call(number: Any, name: str, args: dict[str, Any]) -> None:
             sys.stderr.write("out of memory at 0x7f\n")
             sys.stderr.flush()
             os._exit(3)
-        case "hang":
-            time.sleep(3600)
+        case "hang" | "forget":
+            time.sleep(3600 if name == "hang" else 0)
         case "pid":
             answer(number, str(os.getpid()))
         case "large":

@@ -92,7 +92,7 @@ async def test_an_unknown_tool_is_answered_with_near_names(root: Path) -> None:
 async def test_arguments_that_were_not_json_do_not_run(root: Path) -> None:
     entry = await call(root, "write", {}, problem="Unterminated string at 17")
     assert entry.is_error
-    assert "not valid JSON (Unterminated string at 17). Nothing was run" in entry.text
+    assert "write: Unterminated string at 17. It was not run" in entry.text
 
 
 async def test_size_006_huge_arguments_are_refused(root: Path) -> None:

@@ -343,6 +343,8 @@ async def test_an_env_file_shows_its_names_and_no_values(root: Path) -> None:
         ("cd rooms && ls", True),
         ("cat /home/me/workspace/rooms/x", True),
         ('{"path": "rooms/x"}', True),
+        ("cat .crayfish/mcp/0ab1.txt", True),
+        ("cat .crayfish/mcpx", False),
         ("cat mushrooms.txt", False),
         ("cat chat-rooms.md", False),
         ("ls", False),
@@ -350,6 +352,20 @@ async def test_an_env_file_shows_its_names_and_no_values(root: Path) -> None:
 )
 def test_inject_003_a_command_that_names_what_others_brought_is_known(text: str, expected: bool) -> None:
     assert files.mentions_others(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("rooms/forwarded/x", True),
+        ("./.crayfish/mcp/0ab1.txt", True),
+        ("/home/me/workspace/.crayfish/mcp/0ab1.txt", True),
+        (".crayfish/results/1.txt", False),
+        ("mcp/x", False),
+    ],
+)
+def test_inject_003_a_path_to_what_others_brought_is_known(path: str, expected: bool) -> None:
+    assert files.is_others({"path": path}) is expected
 
 
 async def asked(inside: ToolContext, name: str, **args: Json) -> Ask | None:
