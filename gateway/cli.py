@@ -103,8 +103,11 @@ def _migrate(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    import logging
+
     from gateway import doctor
 
+    logging.getLogger().addHandler(logging.NullHandler())  # the findings say it all
     findings = doctor.examine(
         arguments.config, os.environ, Path.cwd(), deep=arguments.deep, slack_scopes=_slack_scopes
     )

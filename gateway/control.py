@@ -37,6 +37,19 @@ LARGEST = 2**20
 """Bytes of an answer."""
 
 
+def place_of(http: HttpSettings) -> tuple[str, int]:
+    """Return the host and the port at which the gateway of this machine answers.
+
+    Raises: ConfigError, if only what it printed at its start tells the port.
+    """
+    if not http.port:
+        raise ConfigError(
+            "a gateway has this database, but [http] port = 0 keeps it from being asked; "
+            "stop it, or set a port and start it again"
+        )
+    return http.here, http.port
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreControl:
     """Plain JSON about who may talk, and why, about heartbeats and schedules. May raise StoreError.
@@ -194,15 +207,15 @@ class RemoteControl:
         headers = {"Content-Type": "application/json"} if body is not None else {}
         if token := self.http.token.get_secret_value():
             headers["Authorization"] = f"Bearer {token}"
-        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.http.host, self.http.host)  # noqa: S104 - compared, not bound
+        host, port = place_of(self.http)
         try:
-            with closing(HTTPConnection(host, self.http.port, timeout=patience)) as connection:
+            with closing(HTTPConnection(host, port, timeout=patience)) as connection:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 response = connection.getresponse()
                 found = json.loads(response.read(LARGEST))
         except (OSError, HTTPException, ValueError) as error:
             raise ConfigError(
-                f"a gateway has this database, but does not answer at {host}:{self.http.port} ({error}); "
+                f"a gateway has this database, but does not answer at {host}:{port} ({error}); "
                 "check that this is its config file, or stop it and try again"
             ) from error
         if response.status == 200:

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from pydantic import SecretStr
@@ -29,6 +29,7 @@ from gateway.config import (
     HttpSettings,
     Loaded,
     ModelSettings,
+    Settings,
     SlackAccount,
     TelegramAccount,
 )
@@ -85,6 +86,7 @@ def examine(
     checks = (*_CHECKS, *_DEEP) if deep else _CHECKS
     findings += [finding for check in checks for finding in check(loaded)]
     findings.append(_model(loaded.settings.model, env))
+    findings += _other_models(loaded.settings, env)
     if deep:
         for name, bot in loaded.settings.channels.slack.bots().items():
             findings += _slack_answers(name, bot, slack_scopes(bot))
@@ -177,10 +179,24 @@ def _nearest(path: Path) -> Path:
 
 
 def _disk(loaded: Loaded) -> Iterator[Finding]:
-    free = shutil.disk_usage(_nearest(loaded.home)).free
-    level = Level.FAIL if free < _NEEDED else Level.WARN if free < _SCARCE else Level.OK
-    remedy = "" if level is Level.OK else "make room, or move the home with CRAYFISH_HOME"
-    yield Finding(level, "disk", f"{free // 2**20} MB free at {loaded.home}", remedy)
+    """Tell the room on each disk that holds the home, the workspace or the database."""
+    url = loaded.settings.store.url
+    places = {
+        loaded.home: "move the home with CRAYFISH_HOME",
+        loaded.workspace: "set [workspace] path to a folder elsewhere",
+    }
+    if not url.startswith(POSTGRES):
+        places[_sqlite_file(url).parent] = "set [store] url to a file elsewhere"
+    seen: set[int] = set()
+    for place, elsewhere in places.items():
+        there = _nearest(place)
+        if not there.exists() or there.stat().st_dev in seen:
+            continue  # what is wrong with a link to nowhere is told below
+        seen.add(there.stat().st_dev)
+        free = shutil.disk_usage(there).free
+        level = Level.FAIL if free < _NEEDED else Level.WARN if free < _SCARCE else Level.OK
+        remedy = "" if level is Level.OK else f"make room, or {elsewhere}"
+        yield Finding(level, "disk", f"{free // 2**20} MB free at {place}", remedy)
 
 
 def _store(loaded: Loaded) -> Iterator[Finding]:
@@ -298,7 +314,7 @@ def _http(loaded: Loaded) -> Iterator[Finding]:
                 Level.FAIL,
                 "http",
                 f"{place}: {problem}",
-                "set [http] port to a free one (0 picks one), or host",
+                "set [http] port to a free one, or host",
             )
     else:
         yield Finding(Level.OK, "http", f"{place} is free; the chat page and the API will be there")
@@ -319,9 +335,8 @@ def _bind_problem(http: HttpSettings) -> str:
 def _is_gateway(http: HttpSettings) -> bool:
     from http.client import HTTPConnection, HTTPException
 
-    host = "127.0.0.1" if http.host in ("", "0.0.0.0") else http.host  # noqa: S104 - compared, not bound
     try:
-        with closing(HTTPConnection(host, http.port, timeout=2)) as connection:
+        with closing(HTTPConnection(http.here, http.port, timeout=2)) as connection:
             connection.request("GET", "/healthz")
             body = json.loads(connection.getresponse().read(1000))
             return isinstance(body, dict) and body.get("status") == "live"
@@ -491,19 +506,48 @@ def _model(model: ModelSettings, env: Mapping[str, str]) -> Finding:
     return Finding(Level.WARN, "model", text, f"set one of {keys}, or [model] in the config file")
 
 
+def _other_models(settings: Settings, env: Mapping[str, str]) -> Iterator[Finding]:
+    """Find which of the models that are named beside the usual one would keep the gateway from starting."""
+    from gateway.models.auto import beside, configured
+
+    try:
+        first = configured(settings.model, env)
+    except ConfigError:
+        return
+    if first is None:
+        return
+    named = [("[model] fallbacks", name) for name in settings.model.fallbacks]
+    named += [
+        ("[heartbeat] model", settings.heartbeat.model),
+        ("[compaction] model", settings.compaction.model),
+        ("[media] image_model", settings.media.image_model),
+    ]
+    named += [(f"[agents.{agent}] model", one.model) for agent, one in settings.agents.items()]
+    for section, name in named:
+        try:
+            if name:
+                beside(name, env, first, section)
+        except ConfigError as error:
+            yield Finding(Level.FAIL, "model", str(error), "correct it in the config file")
+
+
 def _model_answers(model: ModelSettings, env: Mapping[str, str]) -> Finding:
     """Ask the model one short question."""
     import asyncio
 
+    remedy = "check key, name and base_url in [model]"
     try:
-        text = asyncio.run(asyncio.wait_for(_one_question(model, env), _MODEL_TIMEOUT))
+        asked, answered = asyncio.run(asyncio.wait_for(_one_question(model, env), _MODEL_TIMEOUT))
     except (ConfigError, ModelError, TimeoutError) as error:
         text = f"no answer: {error}" if str(error) else f"no answer within {_MODEL_TIMEOUT:.0f} s"
-        return Finding(Level.FAIL, "model", text, "check key, name and base_url in [model]")
-    return Finding(Level.OK, "model", text)
+        return Finding(Level.FAIL, "model", text, remedy)
+    if answered != asked:
+        return Finding(Level.WARN, "model", f"{asked} does not answer, {answered} does in its place", remedy)
+    return Finding(Level.OK, "model", f"{asked} answers")
 
 
-async def _one_question(model: ModelSettings, env: Mapping[str, str]) -> str:
+async def _one_question(model: ModelSettings, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return the names of the model that was asked and of the one that answered."""
     from gateway.clock import SystemClock
     from gateway.models.auto import open_model
     from gateway.models.base import Prompt
@@ -513,10 +557,10 @@ async def _one_question(model: ModelSettings, env: Mapping[str, str]) -> str:
     choice = await open_model(model, env, clock)
     try:
         question = UserEntry("Are you there?", Sender("doctor"), Kind.MESSAGE, clock.wall())
-        await choice.model.reply(Prompt(system="Answer with one word.", entries=(question,)))
+        reply = await choice.model.reply(Prompt(system="Answer with one word.", entries=(question,)))
     finally:
         await choice.model.close()
-    return f"{choice.model.name} answers"
+    return choice.model.name, reply.entry.model
 
 
 def _integrity(loaded: Loaded) -> Iterator[Finding]:
@@ -543,6 +587,9 @@ def _telegram_answers(loaded: Loaded) -> Iterator[Finding]:
         yield from _bot_answers(name, bot)
 
 
+_REMEDIES: Final = dict.fromkeys((401, 404), "copy the token again from @BotFather")
+
+
 def _bot_answers(name: str, bot: TelegramAccount) -> Iterator[Finding]:
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -553,7 +600,7 @@ def _bot_answers(name: str, bot: TelegramAccount) -> Iterator[Finding]:
         yield from _contradictions(name, bot, me, webhook)
     except HTTPError as error:
         error.close()
-        remedy = "copy the token again from @BotFather" if error.code in (401, 404) else "try again later"
+        remedy = _REMEDIES.get(error.code, "check api_base" if error.code < 400 else "try again later")
         yield Finding(Level.FAIL, name, f"{bot.api_base} answers {error.code} {error.reason}", remedy)
     except (OSError, HTTPException, ValueError, LookupError, TypeError, AttributeError) as error:
         remedy = "check the network, api_base and proxy"
@@ -562,10 +609,16 @@ def _bot_answers(name: str, bot: TelegramAccount) -> Iterator[Finding]:
 
 def _ask(bot: TelegramAccount, method: str) -> JsonObject:
     """Call a method of the Bot API. Raises: OSError, HTTPException, ValueError, LookupError, TypeError."""
-    from urllib.request import ProxyHandler, Request, build_opener
+    from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+    class Stay(HTTPRedirectHandler):
+        """Follows no redirect, as the gateway does: the address holds the token."""
+
+        def redirect_request(self, *_: Any) -> None:  # noqa: ANN401 - what urllib hands over
+            return None
 
     proxy = bot.proxy.get_secret_value()
-    opener = build_opener(ProxyHandler({"http": proxy, "https": proxy} if proxy else None))
+    opener = build_opener(ProxyHandler({"http": proxy, "https": proxy} if proxy else None), Stay)
     request = Request(f"{bot.api_base}/bot{bot.token.get_secret_value()}/{method}", b"")  # noqa: S310 - http(s) only, by config
     with opener.open(request, timeout=_TIMEOUT) as answer:
         result: JsonObject = json.load(answer)["result"]

@@ -58,6 +58,8 @@ class Archive:
         Only its owner may read the file (attack secrets-015). Raises: ConfigError if it is there already.
         """
         talk = await self._named(name)
+        if session is not None and not await self._page(talk.id, session, 0):
+            raise ConfigError(f"{talk.address.shown} has no session {session}; `sessions show` lists them")
         entries = 0
         with _opened(out) as file:
             if form == "md":

@@ -124,7 +124,7 @@ def capped(entry: AssistantEntry) -> AssistantEntry:
     """Mark the calls beyond the limit, so that each still gets a result."""
     if len(entry.calls) <= MAX_CALLS:
         return entry
-    problem = f"not run: at most {MAX_CALLS} calls in one reply"
+    problem = f"at most {MAX_CALLS} calls of one reply are run"
     rest = tuple(replace(call, problem=problem) for call in entry.calls[MAX_CALLS:])
     return replace(entry, calls=(*entry.calls[:MAX_CALLS], *rest))
 

@@ -32,6 +32,8 @@ LONGEST_ARGUMENT = 200
 MOST = 200
 """Rows that one request may ask for."""
 
+_LINE_ENDS = (("\x85", r"\u0085"), ("\u2028", r"\u2028"), ("\u2029", r"\u2029"))
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -193,8 +195,14 @@ def _ended(turn: TurnEnded, session: str) -> list[JsonObject]:
 
 
 def frame(event: JsonObject, cursor: int) -> bytes:
-    """Return one server-sent event; its id is the last stored reply before or in it (HTML 9.2)."""
-    return b"id: %d\ndata: %b\n\n" % (cursor, to_json(event).encode("utf-8", "replace"))
+    """Return one server-sent event; its id is the last stored reply before or in it (HTML 9.2).
+
+    Only CR and LF end a line there, but many readers split at what Unicode calls one, too: that is escaped.
+    """
+    text = to_json(event)
+    for end, escaped in _LINE_ENDS:
+        text = text.replace(end, escaped)
+    return b"id: %d\ndata: %b\n\n" % (cursor, text.encode("utf-8", "replace"))
 
 
 def to_json(value: Json) -> str:

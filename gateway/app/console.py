@@ -9,7 +9,7 @@ from gateway.app.opening import open_gateway
 from gateway.app.running import Gateway
 from gateway.clock import SystemClock
 from gateway.config import Loaded
-from gateway.control import RemoteControl, StoreControl
+from gateway.control import RemoteControl, StoreControl, place_of
 from gateway.errors import AlreadyRunning
 from gateway.types import JsonObject
 
@@ -24,7 +24,9 @@ async def chat(loaded: Loaded, session: str) -> int:
     except AlreadyRunning:
         if not http.enabled:
             raise
-        return await chat_over_http(f"http://{http.host}:{http.port}", http.token.get_secret_value(), session)
+        host, port = place_of(http)
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return await chat_over_http(url, http.token.get_secret_value(), session)
     try:
         sys.stderr.write(gateway.models.choice.text + "\n")
         await gateway.run(asyncio.Event())

@@ -52,7 +52,6 @@ def _control(parts: Parts, gateway: Callable[[], Gateway | None]) -> StoreContro
 
     def wake_agenda() -> None:
         if running := gateway():
-            running.worker.bell.ring()
             running.agenda.look_soon()
 
     return replace(

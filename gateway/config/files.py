@@ -162,7 +162,7 @@ def shown(settings: Settings) -> str:
             lines.append(f"# {name} is {'set' if value.get_secret_value() else 'unset'}")
         else:
             lines.append(f"{name} = {without_password(_toml(value))}")
-    return "\n".join(lines[1:])
+    return "\n".join(lines).lstrip("\n")
 
 
 def section_of(channel: str) -> str:
@@ -392,8 +392,16 @@ def _bare(key: str) -> str:
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml(key)
 
 
-def _toml(value: Json) -> str:
-    """Return a value of the file as TOML; DEL and the C1 controls differ from JSON's strings."""
+def _toml(value: Json | Section) -> str:
+    """Return a value of the file as TOML; DEL and the C1 controls differ from JSON's strings.
+
+    Tables in a list are written inline, with what was set in them.
+    """
+    if isinstance(value, Section):
+        given = (name for name in type(value).model_fields if name in value.model_fields_set)
+        return f"{{ {', '.join(f'{name} = {_toml(getattr(value, name))}' for name in given)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
 

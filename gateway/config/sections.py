@@ -115,6 +115,12 @@ class HttpSettings(Section):
             )
         return self
 
+    @property
+    def here(self) -> str:
+        """Return the address at which this machine itself reaches the server."""
+        wildcards = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+        return wildcards.get(self.host, self.host)
+
 
 class ActiveHours(Section):
     """`[heartbeat.active_hours]`: from `start` until before `end`, which may be on the next day."""
@@ -348,6 +354,8 @@ class Settings(Section):
         for one in self.bindings:
             if one.agent != "main" and one.agent not in self.agents:
                 raise ValueError(f'bindings: there is no agent "{one.agent}": add [agents.{one.agent}]')
+            if one.channel not in (known := ("web", "console", *self.channels.accounts())):
+                raise ValueError(f'bindings: "{one.channel}" is no channel; known are {", ".join(known)}')
         return self
 
     @model_validator(mode="after")

@@ -224,7 +224,7 @@ def _read(theirs: Path, path: str, found: Tree) -> bytes | None:
 def _as_notes(text: str) -> str:
     """Return a history, a JSON object a line, as a note."""
     lines = ["# History from nanobot", ""]
-    for line in text.splitlines():
+    for line in text.split("\n"):
         try:
             row = json.loads(line)
             lines.append(f"- [{row['timestamp']}] {' '.join(str(row['content']).split())}")

@@ -89,8 +89,8 @@ def named_secrets(config: Path, known: Mapping[str, str]) -> list[str]:
 
 def _here(name: str, known: Mapping[str, str]) -> str:
     same = [ours for theirs, ours in known.items() if name in (theirs, theirs.rpartition(".")[2])]
-    if len(same) == 1:
-        return same[0]
+    if same:
+        return " or ".join(dict.fromkeys(same))
     return "[model] api_key" if re.search("api_?key$", name, re.IGNORECASE) else "whatever it is for"
 
 

@@ -113,7 +113,7 @@ async def open_other(
     first = plan or await _local(settings, env, probe_ports)
     if first is None:
         raise ConfigError(f"{section}: there is no language model here. Set up [model] first, or remove it.")
-    other = _fallback(name, env, first, section)
+    other = beside(name, env, first, section)
     other = await _known(other) if other.dialect == _OLLAMA else other
     return _open([other], settings, clock, random.random).model
 
@@ -168,10 +168,14 @@ def fallbacks(settings: ModelSettings, env: Mapping[str, str], first: Plan) -> l
     `openrouter/vendor/model`.
     Raises: ConfigError, if a key is missing.
     """
-    return [_fallback(text, env, first, "[model] fallbacks") for text in settings.fallbacks]
+    return [beside(text, env, first, "[model] fallbacks") for text in settings.fallbacks]
 
 
-def _fallback(text: str, env: Mapping[str, str], first: Plan, section: str) -> Plan:
+def beside(text: str, env: Mapping[str, str], first: Plan, section: str) -> Plan:
+    """Return the plan for a model that `section` names beside the first one.
+
+    Raises: ConfigError, if its provider's key is missing.
+    """
     name, _, model = text.partition("/")
     provider = providers.named(name)
     if model and name == first.provider:

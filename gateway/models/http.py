@@ -179,7 +179,7 @@ class Wire:
                 if response.status_code >= 300:
                     raise await refusal(self.endpoint, response, self.clock.wall())
                 if response.headers.get("content-type", "").startswith("text/html"):
-                    raise failure(self.endpoint.name, 404, "a web page, no answer")
+                    raise failure(self.endpoint.name, response.status_code, "a web page, no answer")
                 await self._events(response, decoder, feed, deadline)
         except (TimeoutError, httpx.TransportError, httpx.DecodingError) as error:
             if not decoder.done:

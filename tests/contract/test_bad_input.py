@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from tests.conftest import ROOT, _new_database
+from tests.fakes import warm
 from tests.fakes.bot_api import TOKEN, BotApi
 
 QUIET = """
@@ -36,16 +37,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def crayfish(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        cwd=folder,
-        env=environment(folder, **more),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return warm.crayfish(folder, environment(folder, **more), *arguments)
 
 
 def configure(folder: Path, text: str, rest: str = PORT) -> None:
@@ -182,6 +174,28 @@ class TestPlaces:
             port = held.getsockname()[1]
             configure(tmp_path, "", f"[http]\nport = {port}\n")
             refused(crayfish(tmp_path, "run"), f"port {port} on 127.0.0.1 is in use", "[http] port")
+
+    @pytest.mark.parametrize("command", [["chat"], ["usage"], ["prompt", "show", "web:main"]])
+    def test_a_gateway_whose_port_nobody_knows_is_not_asked(self, command: list[str], tmp_path: Path) -> None:
+        configure(tmp_path, "")
+        with running(tmp_path):
+            refused(crayfish(tmp_path, *command), "[http] port = 0", "set a port and start it again")
+
+    @pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("0.0.0.0", socket.AF_INET)])
+    def test_a_gateway_is_asked_at_whatever_address_it_listens(
+        self, host: str, family: socket.AddressFamily, tmp_path: Path
+    ) -> None:
+        try:
+            with socket.socket(family) as free:
+                free.bind((host, 0))
+                port = free.getsockname()[1]
+        except OSError as error:
+            pytest.skip(f"{host} can't be bound here: {error}")
+        configure(tmp_path, "", f"[http]\nport = {port}\nhost = '{host}'\ntoken = 'long-enough-token'\n")
+        with running(tmp_path):
+            for command in (["chat"], ["usage"]):
+                done = crayfish(tmp_path, *command)
+                assert (done.returncode, done.stderr) == (0, "")
 
     def test_a_host_that_is_not_this_machines_is_named(self, tmp_path: Path) -> None:
         configure(tmp_path, "", "[http]\nport = 0\nhost = '192.0.2.1'\ntoken = 'long-enough-token'\n")

@@ -486,12 +486,14 @@ async def test_a_person_talks_with_a_running_gateway() -> None:
         await eventually(lambda: "you said hello\n" in paper.shown)
         await at.send("an alert")
         await eventually(lambda: "an alert\n" in paper.shown)
+        await at.send("one\u2028two")
+        await eventually(lambda: "one\u2028two\n" in paper.shown)
         at.feed.publish(MAIN, ToolEnded("todo", is_error=False, plan="[>] mend"))
         await at.send("**Denied:** it\n\nrm", replaces="approval:1")
         await eventually(lambda: "Denied: it\n" in paper.shown)
         paper.put("/exit")
         assert await talk == 0
-        assert paper.shown == "you said hello\nan alert\n  [>] mend\nDenied: it\n"
+        assert paper.shown == "you said hello\nan alert\none\u2028two\n  [>] mend\nDenied: it\n"
 
 
 async def test_a_long_turn_of_a_running_gateway_is_awaited() -> None:

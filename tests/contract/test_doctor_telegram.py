@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from gateway import doctor
 from gateway.doctor import Finding, Level
@@ -54,6 +56,21 @@ async def test_a_wrong_token_of_one_bot_is_named_with_its_remedy(examine: Examin
         (finding,) = worst(await examine(f"{at(api)}{wrong}", deep=True))
     assert (finding.name, finding.level) == ("telegram-work", Level.FAIL)
     assert finding.remedy == "copy the token again from @BotFather"
+
+
+async def test_a_redirect_is_no_more_followed_than_by_the_gateway(examine: Examine) -> None:
+    async with BotApi() as api:
+
+        async def moved(request: web.Request) -> web.Response:
+            return web.Response(status=301, headers={"Location": f"{api.url}{request.path}"})
+
+        app = web.Application()
+        app.router.add_post("/{path:.*}", moved)
+        async with TestServer(app) as server:
+            base = str(server.make_url("")).rstrip("/")
+            (finding,) = worst(await examine(f'token = "{api.token}"\napi_base = "{base}"\n', deep=True))
+        assert (finding.text, finding.remedy) == (f"{base} answers 301 Moved Permanently", "check api_base")
+        assert api.calls == []
 
 
 async def test_a_webhook_that_was_left_behind_is_named(examine: Examine) -> None:

@@ -75,6 +75,15 @@ async def test_markdown_reads_as_a_talk(one: World, past: Archive, tmp_path: Pat
     )
 
 
+async def test_a_session_that_is_not_there_is_no_empty_file(
+    one: World, past: Archive, tmp_path: Path
+) -> None:
+    await one.say("hi")
+    with pytest.raises(ConfigError, match=r"fake:1 has no session 9; `sessions show` lists them"):
+        await text(past, tmp_path, session=9)
+    assert list(tmp_path.glob("talk")) == []
+
+
 async def test_json_has_an_entry_a_line(one: World, past: Archive, tmp_path: Path) -> None:
     one.model.answer = in_turn(calls(call("look")), "fine")
     await one.say("hi 你好")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -121,7 +120,7 @@ def nanobot_tree(root: Path) -> Path:
     workspace = root / "workspace"
     write(workspace / "SOUL.md", "I am nanobot.\n")
     write(workspace / "memory/MEMORY.md", "- Ann likes tea.\n")
-    history = {"cursor": 1, "timestamp": "2026-02-02 09:00", "content": "Ann asked\nfor tea"}
+    history = {"cursor": 1, "timestamp": "2026-02-02 09:00", "content": "Ann asked\nfor\u2028tea"}
     write(workspace / "memory/history.jsonl", jsonl([history, "broken"]))
     head = {"_type": "metadata", "key": "telegram:42", "created_at": "2026-02-01T08:00:00", "metadata": {}}
     function = {"name": "read_file", "arguments": '{"path": "a"}'}
@@ -265,8 +264,7 @@ class TestOpenClaw:
         assert KEY.encode() not in everything
         assert TOKEN.encode() not in everything
         assert "MEMORY.md: copied; what looks like a secret in it became ***" in said
-        assert "[channels.telegram] token (there: botToken)" not in said, "Slack's has the same name"
-        assert re.search(r"(?m)^  .*\(there: botToken\)$", said)
+        assert "  [channels.telegram] token or [channels.slack] bot_token (there: botToken)" in said
 
     async def test_doing_it_again_changes_nothing(self, ours: Ours, tmp_path: Path) -> None:
         theirs = openclaw_tree(tmp_path / "theirs")

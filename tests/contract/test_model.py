@@ -293,6 +293,17 @@ async def test_provider_08_a_prompt_over_the_window_is_too_long(
         await open_model().reply(PROMPT)
 
 
+async def test_a_web_page_is_no_answer_and_its_status_is_told_as_it_was(
+    fake: FakeModelApi, open_model: Open
+) -> None:
+    fake.play(Answer(chunks=[b"<html>Welcome</html>"], content_type="text/html"))
+    with pytest.raises(ModelRefused, match="HTTP 200: a web page, no answer") as raised:
+        await open_model().reply(PROMPT)
+    assert raised.value.hint == (
+        "There is no model server at this address (HTTP 200). Check base_url in [model]."
+    )
+
+
 async def test_an_error_in_the_middle_voids_the_answer(
     dialect: str, fake: FakeModelApi, open_model: Open
 ) -> None:

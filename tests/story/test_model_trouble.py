@@ -185,8 +185,21 @@ async def test_size_010_cut_off_arguments_run_nothing_and_the_model_learns_why(h
     await house.hears("I see.")
     assert not house.workspace.joinpath("a.txt").exists()
     [result] = results(house.model.bodies[1])
-    assert result.startswith("Error: the arguments of write were not valid JSON (")
+    assert result.startswith("Error: write: the arguments are not valid JSON: ")
+    assert result.endswith("It was not run; send the call again.")
     assert is_valid(house.model.bodies[1])
+
+
+async def test_too_many_calls_of_one_reply_are_refused_for_what_they_are(house: House) -> None:
+    calls = [Call(f"c{number}", "write", {"path": f"{number}.txt", "content": "x"}) for number in range(17)]
+    house.model.play(reply("openai", "", *calls), reply("openai", "I see."))
+    house.api.say("write")
+    await house.hears("I see.")
+    *done, refused = results(house.model.bodies[1])
+    assert done == [f"Wrote 1 bytes to {number}.txt" for number in range(16)]
+    assert refused == (
+        "Error: write: at most 16 calls of one reply are run. It was not run; send the call again."
+    )
 
 
 async def test_an_unknown_tool_is_an_error_for_the_model(house: House) -> None:

@@ -106,6 +106,11 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
         ("[http]\nprot = 1", "http.prot: unknown key, did you mean http.port?"),
         ("[channels.telegram]\nallow-from = []", "did you mean channels.telegram.allow_from?"),
         ("[telegram]\ntoken = 'x'", "telegram: unknown key, did you mean channels.telegram?"),
+        ("[[bindings]]\nagent = 'x'\nchannel = 'web'", 'bindings: there is no agent "x": add [agents.x]'),
+        (
+            "[[bindings]]\nagent = 'main'\nchannel = 'telegrm'",
+            'bindings: "telegrm" is no channel; known are web, console, telegram, slack',
+        ),
         ("port = 1", "port: unknown key, did you mean http.port?"),
         ("[channels.matrix]", "channels.matrix: unknown key, known here: telegram, slack"),
         ("[log]\nzzz = 1", "log.zzz: unknown key, known here: level, format"),
@@ -245,6 +250,29 @@ def test_shown_settings_hold_no_secret_and_are_valid_toml() -> None:
     assert "# api_key is set\n" in shown
     assert "# token is unset\n" in shown
     assert config.parse(shown, {}, NOWHERE).model.max_tokens == settings.model.max_tokens
+
+
+def test_agents_and_where_they_are_bound_are_shown_as_toml_that_means_the_same() -> None:
+    text = """
+        [agents.clerk]
+        model = "m"
+        tools = { profile = "minimal", deny = ["exec"] }
+        [[bindings]]
+        agent = "clerk"
+        channel = "telegram"
+        sender = 42
+        [[bindings]]
+        agent = "main"
+        channel = "web"
+        [identities]
+        ann = ["telegram:1", "slack:U1"]
+    """
+    settings = config.parse(text, {}, NOWHERE)
+    shown = config.shown(settings)
+    assert 'bindings = [{ agent = "clerk", channel = "telegram", sender = "42" }, ' in shown
+    again = config.parse(shown, {}, NOWHERE)
+    assert (again.bindings, again.identities) == (settings.bindings, settings.identities)
+    assert again.agents == settings.agents
 
 
 def test_secrets_are_every_secret_value_and_the_password_of_the_store() -> None:
