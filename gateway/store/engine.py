@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
+import math
 import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.engine.url import URL
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from gateway.clock import Clock
 from gateway.errors import AlreadyRunning, ConfigError, StoreError
@@ -471,6 +474,29 @@ def place(url: URL) -> str:
     return f"{url.database} at {url.query.get('host') or url.host or 'localhost'}:{url.port or 5432}"
 
 
+_RESTED: Final = 1.0
+"""Seconds after which a connection that nobody used is asked whether it is still one."""
+
+
+def _rests(_raw: object, record: ConnectionPoolEntry) -> None:
+    record.info["rests"] = time.monotonic()
+
+
+def _check_alive(_raw: object, record: ConnectionPoolEntry, _proxy: object) -> None:
+    """Do what `pool_pre_ping` does, but not before each transaction: a ping is three round trips.
+
+    Raises: DisconnectionError, whereupon the pool connects anew.
+    """
+    connection: Any = record.dbapi_connection
+    try:
+        if connection.driver_connection.is_closed():
+            raise sa.exc.DisconnectionError
+        if time.monotonic() - record.info.get("rests", math.inf) > _RESTED:
+            connection.ping()
+    except (connection.dbapi.Error, OSError) as error:
+        raise sa.exc.DisconnectionError from error
+
+
 async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
     """Connect once, to learn that it works and what time it is there.
 
@@ -479,7 +505,9 @@ async def open_postgres(url: URL, clock: Clock) -> PostgresDatabase:
     try:
         from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415 - 80 ms that SQLite users save
 
-        engine = create_async_engine(url, pool_size=8, pool_pre_ping=True)
+        engine = create_async_engine(url, pool_size=8)
+        event.listen(engine.sync_engine, "checkin", _rests)
+        event.listen(engine.sync_engine, "checkout", _check_alive)
         async with asyncio.timeout(10), engine.connect() as connection:
             there = float(
                 (

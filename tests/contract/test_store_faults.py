@@ -30,7 +30,7 @@ from gateway.store.journal import Journal
 from gateway.store.migrate import create
 from gateway.store.tables import conversation, entry, inbound, outbound
 from gateway.types import AssistantEntry, Stimulus, UserEntry
-from tests.conftest import _BIN, _as_postgres, _new_database
+from tests.conftest import _BIN, _as_postgres, _new_database, _raw
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import ScriptedModel, call, calls, in_turn
 from tests.fakes.world import World, said
@@ -278,6 +278,27 @@ class TestCollision:
         assert stored in (["ab", "ab"], ["ba", "ba"])
 
 
+class TestHungUp:
+    async def test_a_connection_that_the_server_has_ended_is_replaced_and_nobody_notices(
+        self, postgres_server: str, clock: FakeClock, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        url = await _new_database(postgres_server)
+        db = await open_database(url, clock)
+        await db.write(create)
+        raw = await _raw(url)
+        for value in ("1", "2"):
+            ended = await raw.fetchval(
+                "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity "
+                "where datname = current_database() and pid <> pg_backend_pid()"
+            )
+            assert ended >= 1
+            await db.write(functools.partial(set_fact, name="a", value=value))
+            assert await db.read(functools.partial(get_fact, name="a")) == value
+        await raw.close()
+        await db.close()
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 @dataclass
 class Server:
     """A PostgreSQL of one test, which may stop and start."""
@@ -304,7 +325,7 @@ def server() -> Iterator[Server]:
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres")
     data = str(folder / "data")
-    make = [str(_BIN / "initdb"), "-D", data, "-A", "trust", "-U", "crayfish", "-E", "UTF8"]
+    make = [str(_BIN / "initdb"), "-N", "-D", data, "-A", "trust", "-U", "crayfish", "-E", "UTF8"]
     subprocess.run(_as_postgres(*make), check=True, capture_output=True, cwd=folder)
     server = Server(folder)
     server.control("start")
