@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import asyncpg
@@ -51,7 +52,7 @@ def postgres_server() -> Iterator[str]:
         data = folder / "data"
         subprocess.run(
             _as_postgres(
-                str(_BIN / "initdb"), "-D", str(data), "-A", "trust", "-U", "crayfish", "-E", "UTF8"
+                str(_BIN / "initdb"), "-N", "-D", str(data), "-A", "trust", "-U", "crayfish", "-E", "UTF8"
             ),
             check=True,
             capture_output=True,
@@ -79,6 +80,17 @@ def postgres_server() -> Iterator[str]:
             )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without a look for garbage: what is imported and collected stays to the end, and is much."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 async def _new_database(server: str) -> str:

@@ -22,7 +22,9 @@ from gateway.cli import COMMANDS, exit_code, main
 from gateway.config import Settings
 from gateway.doctor import Level
 from gateway.errors import ConfigError, StoreError
+from tests.fakes import warm
 from tests.fakes.bot_api import TOKEN, BotApi
+from tests.fakes.model_api import json_body, reply, serving
 
 ROOT = Path(__file__).parents[2]
 
@@ -201,6 +203,16 @@ class TestDoctor:
         body = json.loads(capsys.readouterr().out)
         assert body["ok"] is True
         assert set(body["findings"][0]) == {"level", "name", "text", "remedy"}
+
+    def test_each_disk_is_looked_at(self, examine: Examine, home: Path) -> None:
+        other = Path("/dev/shm")
+        if not other.is_dir() or other.stat().st_dev == home.stat().st_dev:
+            pytest.skip("there is no second disk here")
+        (one,) = examine()["disk"]
+        first, second = examine(f'[store]\nurl = "sqlite+aiosqlite:///{other}/none/x.db"')["disk"]
+        assert first.text.endswith(f"at {home / '.crayfish'}")
+        assert one.text.endswith(f"at {home / '.crayfish'}")
+        assert second.text.endswith(f"at {other}/none")
 
     def test_a_bad_config_is_a_finding(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (home / "config.toml").write_text("prt = 1\n")
@@ -396,6 +408,24 @@ class TestDoctor:
         assert model.level is Level.FAIL
         assert "ANTHROPIC_API_KEY" in model.text
 
+    @pytest.mark.parametrize(
+        ("text", "section"),
+        [
+            ('fallbacks = ["n", "anthropic/c"]', "[model] fallbacks"),
+            ('[heartbeat]\nmodel = "anthropic/c"', "[heartbeat] model"),
+            ('[compaction]\nmodel = "anthropic/c"', "[compaction] model"),
+            ('[media]\nimage_model = "anthropic/c"', "[media] image_model"),
+            ('[agents.clerk]\nmodel = "anthropic/c"', "[agents.clerk] model"),
+        ],
+    )
+    def test_a_model_beside_the_usual_one_without_its_key_is_a_failure(
+        self, examine: Examine, text: str, section: str
+    ) -> None:
+        usual = '[model]\ndialect = "openai"\nname = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
+        first, other = examine(usual + text)["model"]
+        assert (first.level, other.level) == (Level.OK, Level.FAIL)
+        assert other.text.startswith(f"{section}: anthropic/c needs a key. Set ANTHROPIC_API_KEY")
+
     def test_a_deep_look_asks_the_model(self, examine: Examine) -> None:
         assert [one.level for one in examine('[model]\ndialect = "demo"', deep=True)["model"]] == [
             Level.OK
@@ -407,6 +437,15 @@ class TestDoctor:
             (_, asked) = examine(text, deep=True)["model"]
         assert asked.level is Level.FAIL
         assert "hush-hush" not in asked.text
+
+    async def test_a_deep_look_says_that_only_a_fallback_answers(self, home: Path) -> None:
+        refused = json_body({"error": {"message": "no such key"}}, 401)
+        async with serving(refused, reply("openai", "Yes.")) as api:
+            text = f'[model]\ndialect = "openai"\nname = "m"\nbase_url = "{api.url}"\nfallbacks = ["n"]\n'
+            (home / "config.toml").write_text(f"[http]\nport = 0\n{text}")
+            done = await asyncio.to_thread(warm.crayfish, home, dict(os.environ), "doctor", "--deep")
+        assert "warn  model      openai/m does not answer, openai/n does in its place\n" in done.stdout
+        assert (done.returncode, done.stderr) == (0, "")
 
     async def test_a_deep_look_asks_telegram_who_we_are(self, examine: Examine) -> None:
         async with BotApi() as api:

@@ -6,12 +6,11 @@ import asyncio
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -49,12 +48,12 @@ from gateway.types import (
     Stimulus,
     UserEntry,
 )
+from tests.fakes import warm
 from tests.fakes.clock import FakeClock
 from tests.fakes.scripted import people
 from tests.fakes.web_face import Core
 from tests.fakes.world import said
 
-ROOT = Path(__file__).parents[2]
 GROUP = "-100200"
 POLICY = Policy(
     section="channels.fake", groups={GROUP: Rules()}, rules=Rules(allow_from=("7",), follow_threads=True)
@@ -571,10 +570,8 @@ class TestOverHttp:
         assert await door.rows(member.c.sender) == []
 
 
-def crayfish(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-m", "gateway", *arguments]
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, check=False)
+def crayfish(home: Path, *arguments: str) -> CompletedProcess[str]:
+    return warm.crayfish(home, {"HOME": str(home), "PATH": os.environ["PATH"]}, *arguments)
 
 
 class TestInTheTerminal:
@@ -585,7 +582,7 @@ class TestInTheTerminal:
         code = await door.code("666", name="Bob \x1b[31m")
         await db.close()
 
-        async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        async def run(*arguments: str) -> CompletedProcess[str]:
             return await asyncio.to_thread(crayfish, tmp_path, *arguments)
 
         listed = await run("pairing", "list")

@@ -37,7 +37,7 @@ _UNFINISHED = """
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio.run and pytest would ask for it, and it is the whole gateway
 class Office:
     """Where a team writes to a bot."""
 

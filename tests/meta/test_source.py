@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,23 +36,27 @@ EXCEPTION = r"#\s*(?:[n]oqa|[t]ype:\s*ignore)"
 REASONED = r"#\s*(?:[n]oqa: [A-Z0-9, ]+|[t]ype: ignore\[[\w, -]+\]) +(?:-|#) \S"
 
 
-def files(*suffixes: str) -> Iterator[Path]:
-    """Yield the files of the repository that hold text, all or those with a suffix."""
+@functools.cache
+def texts() -> list[tuple[Path, str]]:
+    """Return the files of the repository that hold text, with it."""
     found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*")] + list(ROOT.iterdir())
-    for path in sorted(found):
-        if path.is_file() and path.suffix not in BINARY and (not suffixes or path.suffix in suffixes):
-            yield path
+    return [
+        (path, path.read_text(encoding="utf-8"))
+        for path in sorted(found)
+        if path.is_file() and path.suffix not in BINARY
+    ]
 
 
-def lines(*suffixes: str) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of every line."""
-    for path in files(*suffixes):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            yield f"{path.relative_to(ROOT)}:{number}", line
-
-
-def found(pattern: str, *suffixes: str) -> list[str]:
-    return [f"{place}: {line.strip()}" for place, line in lines(*suffixes) if re.search(pattern, line)]
+def found(pattern: str, suffix: str = "") -> list[str]:
+    """Return the lines with the pattern, in all files or those with a suffix, each behind its place."""
+    wanted = re.compile(pattern)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path, text in texts()
+        if path.suffix.endswith(suffix) and wanted.search(text)
+        for number, line in enumerate(text.splitlines(), 1)
+        if wanted.search(line)
+    ]
 
 
 def code(path: Path) -> str:

@@ -59,7 +59,7 @@ class StoryClock:
         await asyncio.sleep(seconds / SPEED)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio.run and pytest would ask for it, and it is the whole gateway
 class House:
     """Where people write to a bot.
 
