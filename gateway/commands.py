@@ -133,8 +133,9 @@ class Commands:
 
     def beyond(self, stimulus: Stimulus) -> Stimulus | None:
         """Return what is said along with `/new`, the first message of the new session; None if nothing is."""
-        command, match = _named(stimulus), _COMMAND.match(stimulus.text.strip())
-        if command is None or command.name != "new" or match is None:
+        match = _COMMAND.match(stimulus.text.strip())
+        command = _named(stimulus) if match else None
+        if match is None or command is None or command.name != "new":
             return None
         rest = stimulus.text.strip()[match.end() :].strip()
         if not rest and not stimulus.attachments:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import urllib.request
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import Final
 from urllib.parse import urlsplit
 
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientHttpProxyError,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    DummyCookieJar,
-    InvalidURL,
-)
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from adapters import waiting
 from adapters.markdown.text import clean
 from adapters.slack.errors import Gone, Refused
 from gateway.clock import Clock
@@ -42,17 +33,11 @@ DOWNLOAD: Final = 120.0
 BUSY: Final = 30.0
 """Seconds to wait after a 429 that does not say how long (spec SL-5)."""
 
-_LONGEST: Final = 86_400.0
-"""Seconds that a 429 may ask for: what is waited out must end while somebody still cares."""
-
 _FAILURES: Final = (
     *(SlackClientError, ClientError, OSError, ValueError, TypeError),
     *(AttributeError, RecursionError),  # slack_sdk meets an answer that is a list, or nested without end
 )
 """What a call raises."""
-
-_NOT_SENT: Final = (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError, InvalidURL)
-"""Failures after which no byte of the request has left; any other may have reached the platform."""
 
 _LOCKED_OUT: Final = frozenset(
     {
@@ -209,7 +194,7 @@ class SlackApi:
         match error:
             case SlackApiError():
                 return self._refusal(method, error)
-            case _ if isinstance(error, _NOT_SENT):
+            case _ if isinstance(error, waiting.NOT_SENT):
                 return DeliveryRetry(f"Slack could not be reached for {method}: {type(error).__name__}")
             case _:
                 return DeliveryUnsure(f"no answer of Slack to {method}: {type(error).__name__}")
@@ -221,7 +206,8 @@ class SlackApi:
         answer = answer if isinstance(answer, dict) else {}
         code = str(answer.get("error") or "")
         if status == 429 or code in ("ratelimited", "rate_limited"):
-            return DeliveryRetry(f"Slack asks to wait with {method}", after=_after(response.headers))
+            after = waiting.asked(response.headers.get("Retry-After")) or BUSY
+            return DeliveryRetry(f"Slack asks to wait with {method}", after=after)
         if not code or status >= 500 or code in _IN_DOUBT:
             return DeliveryUnsure(f"no answer of Slack to {method} that can be trusted: HTTP {status} {code}")
         text = clean(f"Slack refused {method}: {'. '.join((code, *self._details(answer)))}")
@@ -261,15 +247,6 @@ def _form(args: Mapping[str, Json]) -> dict[str, str]:
         for name, value in args.items()
         if value is not None
     }
-
-
-def _after(headers: Mapping[str, str]) -> float:
-    """Return the seconds of `Retry-After`."""
-    try:
-        seconds = float(headers.get("Retry-After", ""))
-    except ValueError:
-        return BUSY
-    return min(seconds, _LONGEST) if math.isfinite(seconds) and seconds > 0 else BUSY
 
 
 def _remedy(method: str, code: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import re
 import ssl
@@ -15,18 +14,9 @@ from typing import Final
 from urllib.parse import quote, urlsplit
 
 import certifi
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientHttpProxyError,
-    ClientResponseError,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    InvalidURL,
-    TCPConnector,
-)
+from aiohttp import ClientError, ClientResponseError, ClientSession, ClientTimeout, TCPConnector
 
+from adapters import waiting
 from adapters.telegram.errors import Migrated, OtherPoller, Unreachable, WebhookSet
 from adapters.telegram.message import Me
 from adapters.telegram.methods import Method
@@ -42,12 +32,6 @@ _DOWNLOAD: Final = 120
 
 _BUSY: Final = 5.0
 """Seconds to wait after a 429 that does not say how long."""
-
-_LONGEST: Final = 86_400.0
-"""Seconds that a request to wait may ask for: what is waited out must end while somebody still cares."""
-
-_NOT_SENT: Final = (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError, InvalidURL)
-"""Causes after which no byte of the request has left; any other may have reached the platform."""
 
 
 class _Pool:
@@ -252,7 +236,7 @@ def _told(error: Exception) -> str:
 
 def _unanswered(error: Exception, text: str) -> SendError:
     """Return our word for a request without an answer."""
-    if isinstance(error, _NOT_SENT):
+    if isinstance(error, waiting.NOT_SENT):
         return Unreachable(f"Telegram could not be reached: {text}")
     return DeliveryUnsure(f"no answer of Telegram that can be trusted: {text}")
 
@@ -281,7 +265,7 @@ def _strange(status: int, headers: Mapping[str, str]) -> SendError:
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return DeliveryError("the server takes no request that is so large (HTTP 413)")
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return DeliveryRetry(text, after=_seconds(headers.get("Retry-After")) or _BUSY)
+        return DeliveryRetry(text, after=waiting.asked(headers.get("Retry-After")) or _BUSY)
     if not HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return DeliveryUnsure(f"no answer of Telegram that can be trusted: {text}")
     to = urlsplit(headers.get("Location", ""))  # its path holds the token
@@ -289,18 +273,9 @@ def _strange(status: int, headers: Mapping[str, str]) -> SendError:
     return DeliveryRetry(f"{text}{leads}: check api_base and proxy")
 
 
-def _seconds(asked: Json) -> float:
-    """Return for how many seconds we are asked to wait, 0 if that can't be told; some send it as text."""
-    try:
-        seconds = 0.0 if isinstance(asked, bool) else float(asked)
-    except (OverflowError, TypeError, ValueError):
-        return 0.0
-    return min(seconds, _LONGEST) if math.isfinite(seconds) and seconds > 0 else 0.0
-
-
 def _refused(status: int, text: str, parameters: JsonObject) -> SendError:
     """Return our word for a refusal (reliability 3.1, fact d)."""
-    after, chat = _seconds(parameters.get("retry_after")), parameters.get("migrate_to_chat_id")
+    after, chat = waiting.asked(parameters.get("retry_after")), parameters.get("migrate_to_chat_id")
     if after:
         return DeliveryRetry(f"Telegram asks to wait {after:g} s", after=after)
     if chat:

@@ -237,12 +237,12 @@ class SqliteDatabase:
     def _prepare(self, connection: Connection, *, durable: bool, alters: bool) -> None:
         """Set what holds for the next transaction and can't be set inside of it."""
         modes = ("FULL" if durable else "NORMAL", "OFF" if alters else "ON")
-        if modes != self._modes:
-            raw = connection.connection.cursor()
-            raw.execute(f"PRAGMA synchronous={modes[0]}")
-            raw.execute(f"PRAGMA foreign_keys={modes[1]}")
-            raw.close()
-            self._modes = modes
+        for name, mode, before in zip(("synchronous", "foreign_keys"), modes, self._modes, strict=True):
+            if mode != before:
+                raw = connection.connection.cursor()
+                raw.execute(f"PRAGMA {name}={mode}")
+                raw.close()
+        self._modes = modes
 
 
 def _check_references(connection: Connection) -> None:
